@@ -27,7 +27,7 @@ ALLOWED_SKIPS = Path(".ci", "allowed-skips.txt")
 REQUIRE = "FENCEPOST_REQUIRE"
 DATA = "FENCEPOST_DATA"
 PROMETHEUS_COMMANDS = ("prometheus", "promtool")
-PROMETHEUS_MISSING = "prometheus is not installed; run: apt-get update && apt-get install -y --no-install-recommends prometheus"
+PROMETHEUS_MISSING = "prometheus is not installed; run: apt-get update && apt-get install -y prometheus"
 
 
 @pytest.fixture(scope="session")
