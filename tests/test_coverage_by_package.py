@@ -10,6 +10,7 @@ import pytest
 from scripts.coverage_by_package import main, package_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -27,7 +28,7 @@ def measured(lines: tuple[int, int], branches: tuple[int, int]) -> dict[str, obj
     }
 
 
-def report(folder: Path, files: dict[str, object]) -> str:
+def report(folder: Path, files: Mapping[str, object]) -> str:
     """Write a coverage report of these files and return its path."""
     path = folder / "coverage.json"
     path.write_text(json.dumps({"files": files}), encoding="utf-8")

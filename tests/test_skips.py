@@ -33,7 +33,7 @@ def test_that_skips():
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a project with this project's conftest, an empty list of allowed skips, and one test that skips."""
+    """Return a project with our conftest, an empty list of allowed skips, and one test that skips."""
     (tmp_path / "tests").mkdir()
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests" / "conftest.py")
@@ -53,7 +53,7 @@ def allow(project: Path, text: str) -> None:
 
 
 def outcome(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Return the finished pytest run of the project, in an environment of PATH and the given variables only."""
+    """Return the finished pytest run of the project; PATH and the given variables are all it sees."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=project,
