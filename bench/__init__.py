@@ -1,0 +1,1 @@
+"""Measurements: `python -m bench.NAME` prints a table and ends with one line of JSON."""
