@@ -4,6 +4,7 @@ FencepostError
 ├── DefinitionInvalid        an agent, tool, limit or rule is written wrongly: fix the code or file
 │   ├── LimitsInvalid
 │   └── RulesInvalid
+├── JsonInvalid              a text that is not strict JSON; carries the path
 ├── ArgumentsInvalid         arguments of one call break the tool's schema: nothing ran
 ├── ToolFailed               a tool's own "no", worded for the model to read
 ├── ModelFailed              one attempt to get a reply failed; says whether another may be made
@@ -53,6 +54,19 @@ class RulesInvalid(DefinitionInvalid):
     """An authorization rule that cannot be read."""
 
     code = "rules_invalid"
+
+
+class JsonInvalid(FencepostError):
+    """A text from outside that is not JSON, or that two parsers could read differently (contract 4.2).
+
+    `path` is the place in the document (`$.window.start`), `$` when the whole text is meant.
+    """
+
+    code = "invalid_json"
+
+    def __init__(self, message: str, *, path: str = "$") -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class ArgumentsInvalid(FencepostError):
