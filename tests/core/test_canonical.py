@@ -112,7 +112,11 @@ def test_nesting_ends_in_an_error_and_not_in_the_interpreter() -> None:
 def test_a_digest_is_bound_to_its_domain() -> None:
     assert digest("{}") == hashlib.sha256(b"fencepost/arguments/v1\0{}").hexdigest()
     assert digest("{}", "result") == hashlib.sha256(b"fencepost/result/v1\0{}").hexdigest()
-    assert digest("é") == hashlib.sha256("fencepost/arguments/v1\0é".encode()).hexdigest()
+    assert (
+        digest("é")
+        == digest("é".encode())
+        == hashlib.sha256("fencepost/arguments/v1\0é".encode()).hexdigest()
+    )
     assert digest("{}") != digest("{}", "result") != digest("{} ", "result")
 
 
