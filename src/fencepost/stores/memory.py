@@ -134,6 +134,7 @@ class MemoryStore:
         take_over: bool = False,
     ) -> Claimed | None:
         """Take the oldest runnable task, bump its epoch, count the attempt; None without one."""
+        rules.check_claim(task, take_over=take_over)
         self._pause("claim.before")
         with self._lock:
             at = self._now()
@@ -143,7 +144,7 @@ class MemoryStore:
                     continue
                 if not rules.claimable(
                     one.state, not_before=one.not_before, lease_until=one.lease_until, now=at,
-                    take_over=take_over and task is not None,
+                    take_over=take_over,
                 ):  # fmt: skip
                     continue
                 if found is None or one.created_at < found.created_at:

@@ -116,6 +116,12 @@ def check_same_task(new: NewTask, commit_id: str) -> None:
         raise TaskConflict(f"task {new.id} exists already, opened by another request; choose another id")
 
 
+def check_claim(task: str | None, *, take_over: bool) -> None:
+    """Raise ValueError for a take-over of nothing in particular: it would fence whoever happens to run."""
+    if take_over and task is None:
+        raise ValueError("take_over needs the task to take over; name it")
+
+
 class Move(Struct, frozen=True, gc=False):
     """What a change of state does to the row beside the new state; `attempts` None leaves them as they are.
 

@@ -1,0 +1,140 @@
+"""Opening the file: what is refused before it is touched, and the settings every connection has.
+
+Rule 1: one pragma a statement, every row fetched: a pragma that is not stepped to its end is not set.
+Rule 2: the file is looked at through SQLite only; opening and closing it in any other way inside this process
+would drop the locks SQLite holds on it.
+Rule 3: we wait for another process with random sleeps of our own, because with SQLite's fixed ones two busy
+processes starve each other.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from fencepost.core.errors import StoreFailed, StoreForeign, StoreReadOnly
+from fencepost.stores.sqlite.failures import store_failed
+from fencepost.stores.sqlite.migrations import bundled, migrate
+from fencepost.stores.sqlite.mounts import mounts_of_this_machine, network_filesystem
+from fencepost.stores.sqlite.statements import fetch
+
+BUSY_SECONDS = 10.0  # longer than any commit of ours; a lock held for longer is a stopped process
+BUSY_SLEEP = (0.0002, 0.003)  # around one commit: shorter burns a core, longer leaves the file idle
+WAL_BYTES_KEPT = 64 * 1024 * 1024  # a burst may grow the log beyond this, but it does not stay so
+
+# What is set on every connection, and what SQLite answers when asked for it.
+PRAGMAS: dict[str, int | str] = {
+    "synchronous": 2,  # FULL: an acknowledged commit survives a power cut
+    "foreign_keys": 1,
+    "trusted_schema": 0,
+    "cell_size_check": 1,
+    "mmap_size": 0,  # a damaged page is an error, never a SIGBUS
+    "temp_store": 2,  # MEMORY: a full disk does not break reads
+    "journal_size_limit": WAL_BYTES_KEPT,
+}
+
+
+def check_place(path: Path, *, mounts: str | None = None) -> None:
+    """Raise the StoreFailed that says why no store can be at this absolute path, if none can."""
+    if path.is_dir():
+        raise StoreForeign(f"{path} is a folder, not a store; name a file in it")
+    folder = path.parent
+    if not folder.is_dir():
+        raise StoreFailed(f"the folder {folder} does not exist; create it or give another path")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreReadOnly(f"the folder {folder} cannot be written, and a store keeps its log beside it")
+    if path.exists() and not os.access(path, os.W_OK | os.R_OK):
+        raise StoreReadOnly(f"{path} cannot be written; make it writable or copy it")
+    networked = network_filesystem(path.resolve(), mounts_of_this_machine() if mounts is None else mounts)
+    if networked is not None:
+        raise StoreFailed(
+            f"{path} is on a network filesystem ({networked}), where file locks do not hold; use a local disk"
+        )
+
+
+class Opener:
+    """Opens connections to one store file, all with the same settings."""
+
+    def __init__(self, path: Path, *, busy_seconds: float, vfs: str | None) -> None:
+        self.path, self.busy_seconds, self.vfs = path, busy_seconds, vfs
+
+    def first(self, *, now: Callable[[], float]) -> apsw.Connection:
+        """A connection to a store that is ours and up to date; creates the file if there is none."""
+        check_place(self.path)
+        db = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        try:
+            if db.readonly("main"):
+                raise StoreReadOnly(f"{self.path} cannot be written; make it writable or copy it")
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # it may not be ours: change nothing
+            # The first schema is written without a log, so that the file's own header says whose it is.
+            migrate(db, str(self.path), migrations=bundled(), now=now())
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            self._configure(db)
+        except apsw.Error as why:
+            failure = store_failed(why, str(self.path), system_errno=db.system_errno)
+            db.close()
+            raise failure from why
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def another(self) -> apsw.Connection:
+        """One more connection to a store that `first` has opened."""
+        db = self._connect(apsw.SQLITE_OPEN_READWRITE)
+        try:
+            self._configure(db)
+        except apsw.Error as why:
+            failure = store_failed(why, str(self.path), system_errno=db.system_errno)
+            db.close()
+            raise failure from why
+        return db
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        try:
+            db = apsw.Connection(str(self.path), flags=flags, vfs=self.vfs)
+        except apsw.Error as why:
+            raise store_failed(why, str(self.path)) from why
+        db.set_busy_handler(patience(self.busy_seconds))
+        return db
+
+    def _configure(self, db: apsw.Connection) -> None:
+        db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        for name, value in PRAGMAS.items():
+            fetch(db, f"PRAGMA {name} = {value}")
+        self._use_log(db)
+
+    def _use_log(self, db: apsw.Connection) -> None:
+        """The file has a write-ahead log; the switch does not call the busy handler, so we wait here."""
+        waits = patience(self.busy_seconds)
+        for tries in range(1 << 30):
+            try:
+                answer = fetch(db, "PRAGMA journal_mode = WAL")
+            except apsw.BusyError:
+                if not waits(tries):
+                    raise
+                continue
+            if answer != [("wal",)]:
+                raise StoreFailed(f"{self.path}: SQLite cannot keep a write-ahead log here ({answer[0][0]})")
+            return
+
+
+def patience(seconds: float) -> Callable[[int], bool]:
+    """A busy handler that sleeps a random moment and says whether to go on, for at most so many seconds."""
+    began = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal began
+        if tries == 0:
+            began = time.monotonic()
+        if time.monotonic() - began >= seconds:
+            return False
+        time.sleep(random.uniform(*BUSY_SLEEP))  # noqa: S311 - spread, not a secret
+        return True
+
+    return wait
