@@ -314,7 +314,8 @@ class Store(Protocol):
     ) -> Claimed | None:
         """Take the oldest runnable task (PENDING, READY_TO_RESUME whose time has come, or RUNNING with an
         expired lease), bump its epoch, count the attempt. `task` names one; `take_over` also takes a live lease.
-        `definitions` None means any. None when there is nothing to run."""
+        `definitions` None means any. None when there is nothing to run.
+        """
         ...
 
     async def append(self, commit: Commit, /) -> Receipt:
@@ -332,14 +333,17 @@ class Store(Protocol):
     async def intervene(self, tenant: str, task: str, by: str, act: Act, /) -> tuple[TaskRow, bool]:
         """Lock the row, give `act` the journal, write its change, all in one transaction.
 
-        Returns the row afterwards and whether anything was written. `act` is pure; what it raises undoes all."""
+        Returns the row afterwards and whether anything was written. `act` is pure; what it raises undoes all.
+        """
         ...
 
     async def row(self, tenant: str, task: str, /) -> TaskRow:
         """The task's row, or `TaskNotFound`."""
         ...
 
-    async def entries(self, tenant: str, task: str, /, *, after: int = 0, limit: int | None = None) -> tuple[Entry, ...]:
+    async def entries(
+        self, tenant: str, task: str, /, *, after: int = 0, limit: int | None = None
+    ) -> tuple[Entry, ...]:
         """The journal after a seq, in order."""
         ...
 

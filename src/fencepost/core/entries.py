@@ -152,8 +152,9 @@ class Answer(Struct, frozen=True, omit_defaults=True, gc=False):
 class Replied(Body, tag="Replied"):
     """A model's complete reply was accepted as what it said, and each call of it looked at.
 
-    `answer` is a well-formed cited answer, `answer_problem` says why one was not well-formed; `answer_call` is
-    the position of the answer tool's call in `calls`, -1 when there is none.
+    `answer` is a well-formed cited answer, `answer_problem` says why one was not well-formed. The answer tool's
+    call is the answer step and no tool call (contract 10.1), so it is not in `calls`: `answer_sent_id` and
+    `answer_arguments` keep it for the transcript ("" when the answer came as text).
     """
 
     step: int
@@ -163,7 +164,9 @@ class Replied(Body, tag="Replied"):
     calls: tuple[AdmittedCall, ...] = ()
     answer: Answer | None = None
     answer_problem: str = ""
-    answer_call: int = -1
+    answer_id: str = ""
+    answer_sent_id: str = ""
+    answer_arguments: str = ""
     usage: Usage | None = None
     charged_tokens: int = 0
     charged_nano: int | None = None
@@ -255,11 +258,15 @@ class OutcomeResolved(Body, tag="OutcomeResolved"):
 
 
 class AnswerRejected(Body, tag="AnswerRejected"):
-    """An answer or a reply could not be taken, and the model is told why."""
+    """An answer or a reply could not be taken, and the model is told why.
+
+    `call_id` is the sent id of the answer tool's call that this is the result of, "" when there was none.
+    """
 
     step: int
     reason: str
     problem: str
+    call_id: str = ""
 
 
 class ContextElided(Body, tag="ContextElided"):

@@ -1,0 +1,457 @@
+"""`decide` says what happens next. Guard clauses in order of precedence (contract 3.6); read it top to bottom.
+
+Rule 1: pure. Same state, same task seconds, same move; no clock, no ids, no I/O.
+Rule 2: a move is an effect to perform, people to ask, facts to record, or rest; it never says how.
+Rule 3: whatever stops a task goes through `Stop`, so that one routine closes what is open (closing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from fencepost.core.entries import (
+    Answer,
+    AnswerRejected,
+    AttemptFailed,
+    CallEnded,
+    CallStatus,
+    EntryBody,
+    Replied,
+    Verdict,
+)
+from fencepost.core.evidence import problems_of
+from fencepost.core.lifecycle import StopReason
+from fencepost.core.limits import Limits
+from fencepost.core.messages import EXECUTABLE_FINISHES, Effect, Finish
+from fencepost.core.recovery import OnUnknown, Reaction, Recovery
+from fencepost.core.state import CallState, Phase, State, definition_of, effect_of, repeat_key
+
+
+class AskModel(Struct, frozen=True, gc=False):
+    """Reserve and ask for a reply; wait `delay` seconds first. Tokens, nano-units of money."""
+
+    step: int
+    attempt: int
+    reserved_tokens: int
+    reserved_nano: int | None
+    max_output_tokens: int
+    delay: float = 0.0
+
+
+class StartCalls(Struct, frozen=True, gc=False):
+    """Start these calls; more than one only when all are parallel."""
+
+    positions: tuple[int, ...]
+
+
+class AwaitCalls(Struct, frozen=True, gc=False):
+    """Calls are in flight and nothing else may start: wait for one to end."""
+
+
+class AskPeople(Struct, frozen=True, gc=False):
+    """Ask about these calls ("approval" or "outcome") in one commit, which gives the lease back."""
+
+    positions: tuple[int, ...]
+    about: str
+
+
+class Reconcile(Struct, frozen=True, gc=False):
+    """Ask a write tool itself what became of its lost start."""
+
+    position: int
+
+
+class Record(Struct, frozen=True, gc=False):
+    """Facts that follow from the state alone."""
+
+    bodies: tuple[EntryBody, ...]
+
+
+class Stop(Struct, frozen=True, gc=False):
+    """End the task."""
+
+    reason: StopReason
+    detail: str = ""
+    answer: Answer | None = None
+    partial: bool = False
+
+
+class Rest(Struct, frozen=True, gc=False):
+    """Nothing to do: the task is "over", or "waits" for people."""
+
+    why: str
+
+
+Move = AskModel | StartCalls | AwaitCalls | AskPeople | Reconcile | Record | Stop | Rest
+
+OVER, WAITS, AWAIT = Rest("over"), Rest("waits"), AwaitCalls()
+
+
+def decide(state: State, seconds: float) -> Move:
+    """The next move of a task that has used so many seconds."""
+    opened = state.opened
+    assert opened is not None, "a journal begins with Opened"
+    if state.stopped is not None:
+        return OVER
+    if state.open and any(c.phase is Phase.WAITING for c in state.open):
+        return WAITS
+    if seconds >= opened.limits.task_seconds:
+        return Stop(StopReason.TASK_TIMEOUT, f"the task used its {opened.limits.task_seconds:g} seconds")
+    if state.asked is not None:  # an earlier run asked and never heard
+        asked = state.asked
+        charged = AttemptFailed(
+            asked.step,
+            asked.attempt,
+            "crash",
+            "the run that asked ended before a reply was recorded",
+            retry_in=0.0,
+            charged_tokens=asked.reserved_tokens,
+            charged_nano=asked.reserved_nano,
+        )
+        return Record((charged,))
+    if state.failed is not None:
+        return _after_failure(state, state.failed, opened.limits)
+    if state.reply is None:
+        return _ask(state, opened.limits)
+    return _follow(state, state.reply, opened.limits, opened.recovery)
+
+
+def _after_failure(state: State, failed: AttemptFailed, limits: Limits) -> Move:
+    if failed.retry_in is not None and state.attempts < limits.attempts_per_step:
+        return _ask(state, limits, failed.retry_in)
+    reason = {"timeout": StopReason.LLM_TIMEOUT, "overflow": StopReason.CONTEXT_OVERFLOW}.get(
+        failed.kind, StopReason.LLM_ERROR
+    )
+    return Stop(reason, f"step {failed.step}, attempt {failed.attempt}: {failed.kind}")
+
+
+def _ask(state: State, limits: Limits, delay: float = 0.0) -> Move:
+    profile = state.profile
+    assert profile is not None, "a run names its model before it decides"
+    if state.steps >= limits.steps:
+        return Stop(StopReason.MAX_STEPS_EXHAUSTED, f"{limits.steps} steps were used")
+    if limits.cost_nano is not None and (state.cost_nano is None or profile.cost(0, 0) is None):
+        return Stop(
+            StopReason.UNKNOWN_PRICE, f"the price of {profile.name} is not known and a cost limit is set"
+        )
+    grown = state.size_bytes - state.sized_bytes
+    prompt = state.input_tokens + -(-grown // profile.bytes_per_token)
+    left = limits.tokens - state.tokens - prompt
+    if left <= 0:
+        return Stop(
+            StopReason.TOKEN_BUDGET_EXCEEDED,
+            f"{state.tokens} of {limits.tokens} tokens used, {prompt} needed",
+        )
+    output = min(profile.max_output_tokens, left)
+    nano = profile.cost(prompt, output)
+    if limits.cost_nano is not None and nano is not None and (state.cost_nano or 0) + nano > limits.cost_nano:
+        return Stop(
+            StopReason.COST_BUDGET_EXCEEDED, f"{state.cost_nano} of {limits.cost_nano} nano-units used"
+        )
+    attempt = 1 if state.failed is None else state.failed.attempt + 1
+    return AskModel(state.steps + 1, attempt, prompt + output, nano, output, delay)
+
+
+def _follow(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move:
+    """What an accepted reply leads to."""
+    if state.open and all(c.phase is Phase.ENDED for c in state.open):
+        return _after_calls(state, limits, recovery)
+    begun = any(c.phase is not Phase.ASKED or c.starts or c.decision for c in state.open)
+    if not begun:  # nothing of this reply has happened yet: may anything?
+        if (unfit := _unfit(state, reply, limits, recovery)) is not None:
+            return unfit
+        if (spent := _over_budget(state, reply, limits)) is not None:
+            return spent
+        if reply.answer is not None or reply.answer_problem:
+            return _cited(state, reply, limits, recovery)
+        if not reply.calls:
+            return _plain(state, reply)
+        if (stop := _refused_outright(state, limits, recovery)) is not None:
+            return stop
+    return _calls(state, reply, limits, recovery)
+
+
+def _unfit(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move | None:
+    """Why no call of a reply may run and no answer in it count, if there is a reason (contract 3.2 to 3.4)."""
+    if reply.finish in (Finish.REFUSAL, Finish.FILTER):
+        return _reject(
+            reply, recovery.refused, StopReason.REFUSED, "refused", "the provider refused this reply"
+        )
+    if reply.finish is Finish.LENGTH:
+        return _reject(
+            reply, recovery.truncated, StopReason.TRUNCATED_REPLY, "truncated", "the reply was cut off"
+        )
+    invalid = _invalid(state, reply, limits, recovery)
+    if invalid:
+        return _reject(reply, recovery.invalid_reply, StopReason.INVALID_DECISION, "invalid_reply", invalid)
+    if state.duplicate_id:
+        why = "duplicate_call_id: every call needs an id that is not empty and new in this task"
+        return _reject(
+            reply, recovery.duplicate_call_id, StopReason.DUPLICATE_CALL_ID, "duplicate_call_id", why
+        )
+    return None
+
+
+def _invalid(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> str:
+    if reply.finish not in EXECUTABLE_FINISHES:
+        return f"the reply ended with finish {reply.finish.value!r}, which allows nothing in it"
+    answers = bool(reply.answer or reply.answer_problem)
+    if not reply.calls and not answers and not reply.text.strip():
+        return "the reply holds neither calls nor an answer"
+    if len(reply.calls) > limits.calls_per_reply:
+        return f"{len(reply.calls)} calls in one reply, at most {limits.calls_per_reply} are taken"
+    if recovery.one_call_per_reply and len(reply.calls) + answers > 1:
+        return "more than one call in a reply"
+    if recovery.one_call_per_reply and reply.calls and reply.text.strip():
+        return "a reply is either a call or an answer, this was both"
+    return ""
+
+
+def _reject(reply: Replied, reaction: Reaction, reason: StopReason, failure: str, why: str) -> Move:
+    if reaction is Reaction.STOP:
+        return Stop(reason, why)
+    if not reply.calls and not reply.answer_sent_id:
+        return Record((AnswerRejected(reply.step, failure, f"Your last reply could not be used: {why}."),))
+    closed = _unrun(reply, failure, f"not executed: {why}")
+    if reply.answer_sent_id:
+        return Record(
+            (*closed, AnswerRejected(reply.step, failure, f"not taken: {why}", reply.answer_sent_id))
+        )
+    return Record(closed)
+
+
+def _unrun(reply: Replied, failure: str, said: str) -> tuple[EntryBody, ...]:
+    return tuple(
+        CallEnded(reply.step, i, CallStatus.NOT_EXECUTED, said, failure=failure)
+        for i in range(len(reply.calls))
+    )
+
+
+def _over_budget(state: State, reply: Replied, limits: Limits) -> Stop | None:
+    """A reply that crosses a limit is kept and its calls are closed unrun (contract 6.6)."""
+    if state.tokens > limits.tokens:
+        reason, detail = StopReason.TOKEN_BUDGET_EXCEEDED, f"{state.tokens} of {limits.tokens} tokens used"
+    elif limits.cost_nano is not None and (state.cost_nano is None or state.cost_nano > limits.cost_nano):
+        reason, detail = (
+            StopReason.COST_BUDGET_EXCEEDED,
+            f"{state.cost_nano} of {limits.cost_nano} nano-units used",
+        )
+    else:
+        return None
+    answer = reply.answer
+    if answer is not None and problems_of(answer, state):
+        answer = None
+    if answer is None and not reply.calls and not reply.answer_problem and _takes_text(state):
+        answer = Answer(reply.text)
+    return Stop(reason, detail, answer=answer, partial=answer is not None)
+
+
+def _takes_text(state: State) -> bool:
+    return state.opened is not None and state.opened.answer == "text"
+
+
+def _plain(state: State, reply: Replied) -> Move:
+    """A reply without calls is the answer where text is asked for."""
+    if _takes_text(state):
+        return Stop(StopReason.COMPLETED, answer=Answer(reply.text))
+    raise AssertionError(
+        "admission turns text into an answer or an answer problem where citations are asked for"
+    )
+
+
+def _cited(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move:
+    problem = reply.answer_problem
+    if reply.answer is not None:
+        problem = "; ".join(problems_of(reply.answer, state))
+    if not problem and reply.answer is not None:
+        return Stop(StopReason.COMPLETED, answer=reply.answer)
+    if recovery.invalid_evidence is Reaction.STOP or state.answer_tries + 1 >= limits.answer_tries:
+        return Stop(StopReason.INVALID_EVIDENCE, problem)
+    said = f"The answer was not taken: {problem}."
+    closed = _unrun(reply, "answer_in_reply", "not executed: an answer came in the same reply")
+    return Record((*closed, AnswerRejected(reply.step, "invalid_evidence", said, reply.answer_sent_id)))
+
+
+def _refused_outright(state: State, limits: Limits, recovery: Recovery) -> Stop | None:
+    """The first call, in order, that stops the task by policy before anything of the reply ran."""
+    for call in _within_budget(state, limits):
+        refusal = call.call.refusal
+        if refusal is not None and refusal.kind == "unknown_tool" and recovery.unknown_tool is Reaction.STOP:
+            return Stop(StopReason.TOOL_DENIED, refusal.message)
+        if (
+            refusal is not None
+            and refusal.kind != "unknown_tool"
+            and recovery.invalid_arguments is Reaction.STOP
+        ):
+            return Stop(StopReason.INVALID_ARGUMENTS, refusal.message)
+        denied = refusal is None and call.call.verdict is Verdict.DENY
+        if denied and recovery.denied is Reaction.STOP:
+            return Stop(StopReason.TOOL_DENIED, call.call.reason or f"{call.call.name} is denied")
+    return None
+
+
+def _within_budget(state: State, limits: Limits) -> tuple[CallState, ...]:
+    return state.open[: max(0, limits.tool_calls - state.calls_before)]
+
+
+def _calls(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move:
+    """The next thing to do about the calls of the open step."""
+    flying = [i for i, c in enumerate(state.open) if c.phase is Phase.STARTED]
+    if not flying:
+        if (move := _about_lost(state, reply, recovery)) is not None:
+            return move
+        if (stop := _failure_that_stops(state, recovery)) is not None:
+            return stop
+        if closed := tuple(_without_running(state, reply, limits)):
+            return Record(closed)
+        if asks := tuple(_to_ask(state)):
+            return AskPeople(asks, "approval")
+    return _start(state, limits, recovery, flying)
+
+
+def _about_lost(state: State, reply: Replied, recovery: Recovery) -> Move | None:
+    """What to do first about starts whose end nobody heard (contract 8.3)."""
+    waits: list[int] = []
+    for position, call in enumerate(state.open):
+        if call.phase is not Phase.LOST:
+            continue
+        resolved = call.resolved
+        if resolved is not None and resolved.verdict == "happened":
+            return Record((_happened(reply, position, call),))
+        if effect_of(state, call.call) is not Effect.WRITE:
+            continue  # it runs again with the same key
+        definition = definition_of(state, call.call)
+        if resolved is None and definition is not None and definition.reconciles and not call.reconciled:
+            return Reconcile(position)
+        given_up = resolved is not None and resolved.source == "person"
+        if recovery.unknown_outcome is OnUnknown.STOP:
+            return Stop(
+                StopReason.TOOL_OUTCOME_UNKNOWN, f"{call.call.name}: {call.cause or 'no end was heard'}"
+            )
+        if given_up or recovery.unknown_outcome is OnUnknown.TELL_MODEL:
+            said = "outcome unknown, do not repeat"
+            return Record(
+                (CallEnded(reply.step, position, CallStatus.UNKNOWN, said, failure="outcome_unknown"),)
+            )
+        waits.append(position)
+    return AskPeople(tuple(waits), "outcome") if waits else None
+
+
+def _happened(reply: Replied, position: int, call: CallState) -> CallEnded:
+    resolved = call.resolved
+    assert resolved is not None
+    # A person's word is no result of the tool, so it may not be cited (contract 1, evidence).
+    failure = "" if resolved.source == "reconcile" else "confirmed_by_person"
+    return CallEnded(
+        reply.step,
+        position,
+        CallStatus.OK,
+        resolved.content,
+        failure=failure,
+        json=resolved.json,
+        digest=resolved.digest,
+        size_bytes=len(resolved.content.encode()),
+    )
+
+
+_STOPPING = {
+    CallStatus.FAILED: ("tool_error", StopReason.TOOL_ERROR),
+    CallStatus.TIMEOUT: ("tool_timeout", StopReason.TOOL_TIMEOUT),
+    CallStatus.DENIED: ("denied", StopReason.TOOL_DENIED),
+}
+
+
+def _failure_that_stops(state: State, recovery: Recovery) -> Stop | None:
+    """The first ended call, in order, whose failure ends the task by policy."""
+    for call in state.open:
+        ended = call.ended
+        if ended is None or call.call.refusal is not None or ended.status not in _STOPPING:
+            continue
+        field, reason = _STOPPING[ended.status]
+        if getattr(recovery, field) is Reaction.STOP:
+            return Stop(reason, f"{call.call.name}: {ended.failure or ended.status.value}")
+    return None
+
+
+def _without_running(state: State, reply: Replied, limits: Limits) -> Iterator[CallEnded]:
+    """Results of the calls that will not run, whatever the others bring."""
+    allowed = max(0, limits.tool_calls - state.calls_before)
+    for position, call in enumerate(state.open):
+        if call.phase is not Phase.ASKED:
+            continue
+        if position >= allowed:
+            said = f"budget: the task may make {limits.tool_calls} tool calls"
+            yield CallEnded(reply.step, position, CallStatus.NOT_EXECUTED, said, failure="budget")
+        elif call.call.refusal is not None:
+            refusal = call.call.refusal
+            yield CallEnded(reply.step, position, CallStatus.FAILED, refusal.message, failure=refusal.kind)
+        elif call.call.verdict is Verdict.DENY:
+            said = f"denied: {call.call.reason or 'the rules do not allow this call'}"
+            yield CallEnded(reply.step, position, CallStatus.DENIED, said, failure="denied")
+        elif call.decision in ("rejected", "expired"):
+            said = f"{call.decision}: {call.decided_reason or 'nobody allowed this call'}"
+            yield CallEnded(reply.step, position, CallStatus.DENIED, said, failure=call.decision)
+
+
+def _to_ask(state: State) -> Iterator[int]:
+    for position, call in enumerate(state.open):
+        if call.phase is Phase.ASKED and call.call.verdict is Verdict.ASK and call.decision != "approved":
+            yield position
+
+
+def _start(state: State, limits: Limits, recovery: Recovery, flying: list[int]) -> Move:
+    """Start what may start now: one call, or adjacent parallel ones up to the cap (contract 2.5)."""
+    room = limits.parallel_calls - len(flying)
+    starts: list[int] = []
+    failing = bool(flying) and _failure_that_stops(state, recovery) is not None
+    for position, call in enumerate(state.open):
+        if call.phase is Phase.ENDED:
+            continue
+        parallel = _is_parallel(state, call)
+        if call.phase is Phase.STARTED:
+            if not parallel:
+                return AWAIT
+            continue
+        lost_write = call.phase is Phase.LOST and effect_of(state, call.call) is Effect.WRITE
+        if failing or lost_write or len(starts) >= room or (not parallel and (flying or starts)):
+            break
+        if _is_repeated(state, call, recovery):
+            if flying or starts:
+                break
+            return Stop(StopReason.REPEATED_TOOL_CALL, f"{call.call.name}: the same call, the same result")
+        starts.append(position)
+        if not parallel:
+            break
+    return StartCalls(tuple(starts)) if starts else AWAIT
+
+
+def _is_parallel(state: State, call: CallState) -> bool:
+    definition = definition_of(state, call.call)
+    return definition is not None and definition.parallel
+
+
+def _is_repeated(state: State, call: CallState, recovery: Recovery) -> bool:
+    """Whether this call was made before with equal results and no started non-read call of another kind since."""
+    definition = definition_of(state, call.call)
+    if call.starts or (definition is not None and definition.repeat == "ok"):
+        return False
+    key = repeat_key(call.call)
+    at = state.done.positions(key)
+    wanted = recovery.repeats - 1
+    if wanted < 1 or len(at) < wanted:
+        return False
+    earlier = [state.done[i] for i in at[-wanted:]]
+    if any(done.result != earlier[0].result for done in earlier):
+        return False
+    return all(write == key for write in state.writes[earlier[0].writes_before :])
+
+
+def _after_calls(state: State, limits: Limits, recovery: Recovery) -> Move:
+    """The step is closed: a stop that its results call for, or the next step."""
+    if (stop := _failure_that_stops(state, recovery)) is not None:
+        return stop
+    if any(c.ended is not None and c.ended.failure == "budget" for c in state.open):
+        return Stop(StopReason.MAX_TOOL_CALLS_EXHAUSTED, f"{limits.tool_calls} tool calls were used")
+    return _ask(state, limits)

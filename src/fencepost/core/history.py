@@ -1,0 +1,88 @@
+"""An append-only sequence that is a value: appending gives a new one and changes none that exists.
+
+The newest version shares its storage with the older ones, so that a journal of any length is folded at the same
+cost per entry; only a *branch* (appending to a version that is not the newest) copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Log(Sequence[T], Generic[T]):
+    """An immutable sequence of items, each findable by the key it was appended under."""
+
+    __slots__ = ("_items", "_length", "_where")
+
+    def __init__(
+        self, _items: list[T] | None = None, _where: dict[Hashable, list[int]] | None = None, _length: int = 0
+    ) -> None:
+        self._items: list[T] = [] if _items is None else _items
+        self._where: dict[Hashable, list[int]] = {} if _where is None else _where
+        self._length = _length
+
+    def append(self, item: T, key: Hashable = None) -> Log[T]:
+        """This sequence and one more item, found under `key` unless that is None."""
+        items, where, length = self._items, self._where, self._length
+        if len(items) != length:
+            items = items[:length]
+            where = {k: kept for k, at in where.items() if (kept := [i for i in at if i < length])}
+        items.append(item)
+        if key is not None:
+            at = where.get(key)
+            if at is None:
+                where[key] = [length]
+            else:
+                at.append(length)
+        return Log(items, where, length + 1)
+
+    def positions(self, key: Hashable) -> list[int]:
+        """Where items with this key are, oldest first."""
+        at = self._where.get(key)
+        if at is None:
+            return []
+        length = self._length
+        return at[:] if at[-1] < length else [i for i in at if i < length]
+
+    def has(self, key: Hashable) -> bool:
+        """Whether any item was appended under the key."""
+        at = self._where.get(key)
+        return at is not None and at[0] < self._length
+
+    def find(self, key: Hashable) -> T | None:
+        """The newest item under the key, or None."""
+        at = self.positions(key)
+        return self._items[at[-1]] if at else None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        items = self._items
+        for i in range(self._length):
+            yield items[i]
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            return tuple(self._items[: self._length][index])
+        if index < 0:
+            index += self._length
+        if not 0 <= index < self._length:
+            raise IndexError(f"index {index} of a log of {self._length}")
+        return self._items[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Log) and self._length == other._length and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Log({list(self)!r})"

@@ -1,0 +1,401 @@
+"""`apply` folds the facts of a journal into the state that `decide` reads.
+
+Rule 1: `apply` is total over a well-formed journal and free of judgement: it happened.
+Rule 2: nothing here is stored; every field can be computed again from entry 1 on.
+Rule 3: a call is in one phase, and phases only move forward within one start: ASKED, (WAITING,) STARTED, ENDED;
+LOST is a start of which nobody will hear the end. A run that ends without a call's verdict, and a claim after a
+crash, bring the same LOST (`lost`, `resumed`): six ways to lose an outcome, one answer (contract 8.3).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from fencepost.core.entries import (
+    AdmittedCall,
+    AnswerRejected,
+    ApprovalAsked,
+    ApprovalDecided,
+    Ask,
+    AttemptFailed,
+    CallEnded,
+    CallStarted,
+    CallStatus,
+    ChildEnded,
+    ChildOpened,
+    ContextElided,
+    DefinitionAccepted,
+    EntryBody,
+    ModelAsked,
+    Opened,
+    OutcomeResolved,
+    Replied,
+    Stopped,
+    evidence_id,
+)
+from fencepost.core.history import Log
+from fencepost.core.messages import (
+    AssistantMessage,
+    Effect,
+    Message,
+    ModelProfile,
+    ToolCall,
+    ToolDefinition,
+    ToolMessage,
+    UserMessage,
+    size_of,
+)
+
+ANSWER_TOOL = "answer"
+# An attempt that was given back by a worker that shut down is nobody's failure (contract 7.4).
+RELEASED = "released"
+
+
+class Phase(enum.Enum):
+    """Where one call of the open step is."""
+
+    ASKED = "asked"
+    WAITING = "waiting"
+    STARTED = "started"
+    LOST = "lost"
+    ENDED = "ended"
+
+
+class CallState(Struct, frozen=True, gc=False):
+    """One call of the open step.
+
+    `decision` is what a person said ("approved", "rejected", "expired"), `asked` the question they were asked;
+    `consumed` that a start has used the approval; `resolved` a verdict on an unknown outcome; `cause` why the end
+    of a start will not be heard.
+    """
+
+    call: AdmittedCall
+    phase: Phase = Phase.ASKED
+    starts: int = 0
+    asked: Ask | None = None
+    decision: str = ""
+    decided_reason: str = ""
+    consumed: bool = False
+    resolved: OutcomeResolved | None = None
+    reconciled: bool = False
+    cause: str = ""
+    operation: str = ""
+    ended: CallEnded | None = None
+
+
+class Done(Struct, frozen=True, gc=False):
+    """One call that has a result, for telling repetition (contract 5)."""
+
+    result: str
+    writes_before: int
+
+
+class State(Struct, frozen=True):
+    """What a journal amounts to. `profile` is the model this run would ask; it is not part of the journal."""
+
+    opened: Opened | None = None
+    profile: ModelProfile | None = None
+    tools: dict[str, ToolDefinition] = {}
+    instructions: str = ""
+    messages: Log[Message] = field(default_factory=Log)
+    size_bytes: int = 0
+    ids: Log[None] = field(default_factory=Log)
+    done: Log[Done] = field(default_factory=Log)
+    evidence: Log[CallEnded] = field(default_factory=Log)
+    writes: Log[str] = field(default_factory=Log)
+    steps: int = 0
+    calls: int = 0
+    tokens: int = 0
+    cost_nano: int | None = 0
+    input_tokens: int = 0
+    sized_bytes: int = 0
+    asked: ModelAsked | None = None
+    attempts: int = 0
+    failed: AttemptFailed | None = None
+    reply: Replied | None = None
+    duplicate_id: bool = False
+    calls_before: int = 0
+    open: tuple[CallState, ...] = ()
+    answer_tries: int = 0
+    stopped: Stopped | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last entry has been written."""
+        return self.stopped is not None
+
+    @property
+    def waits_for(self) -> str:
+        """ "approval", "outcome" or "": what people are asked before the task can go on."""
+        waiting = [c.asked.about for c in self.open if c.phase is Phase.WAITING and c.asked is not None]
+        if not waiting:
+            return ""
+        return "outcome" if "outcome" in waiting else "approval"
+
+    @property
+    def open_asks(self) -> tuple[Ask, ...]:
+        """The questions nobody has answered yet."""
+        return tuple(c.asked for c in self.open if c.phase is Phase.WAITING and c.asked is not None)
+
+
+def apply(state: State, body: EntryBody) -> State:
+    """The state after one more fact."""
+    match body:
+        case CallStarted():
+            return _started(state, body)
+        case CallEnded():
+            return _ended(state, body)
+        case ModelAsked():
+            return replace(state, asked=body, failed=None)
+        case Replied():
+            return _replied(state, body)
+        case Opened():
+            return _opened(state, body)
+        case AttemptFailed():
+            return _attempt_failed(state, body)
+        case ApprovalAsked():
+            return _asked(state, body)
+        case ApprovalDecided():
+            return _decided(state, body)
+        case OutcomeResolved():
+            return _resolved(state, body)
+        case AnswerRejected():
+            return _rejected(state, body)
+        case ContextElided():
+            return _elided(state, body)
+        case DefinitionAccepted():
+            tools = {tool.name: tool for tool in body.tools}
+            return replace(state, tools=tools, instructions=body.instructions)
+        case ChildOpened():
+            return state
+        case ChildEnded():
+            return _charge(state, body.charged_tokens, body.charged_nano)
+        case Stopped():
+            settled = (
+                _charge(state, body.settled_tokens, body.settled_nano) if state.asked is not None else state
+            )
+            return replace(settled, stopped=body, asked=None)
+    assert_never(body)
+
+
+def fold(bodies: Iterable[EntryBody], state: State | None = None) -> State:
+    """The state after all these facts."""
+    state = State() if state is None else state
+    for body in bodies:
+        state = apply(state, body)
+    return state
+
+
+def resumed(state: State, profile: ModelProfile) -> State:
+    """The state as a new claim finds it: what an earlier run had started and not ended is lost to it."""
+    return replace(lost(state, in_flight(state), cause="crash"), profile=profile)
+
+
+def lost(state: State, positions: Iterable[int], *, cause: str) -> State:
+    """The state in which the ends of these started calls will not be heard; no entry, because no fact is new."""
+    gone = frozenset(positions)
+    if not gone:
+        return state
+    calls = tuple(
+        replace(c, phase=Phase.LOST, cause=cause) if i in gone and c.phase is Phase.STARTED else c
+        for i, c in enumerate(state.open)
+    )
+    return replace(state, open=calls)
+
+
+def in_flight(state: State) -> tuple[int, ...]:
+    """The positions that were started and have not ended."""
+    return tuple(i for i, c in enumerate(state.open) if c.phase is Phase.STARTED)
+
+
+def definition_of(state: State, call: AdmittedCall) -> ToolDefinition | None:
+    """The definition the task knows a call's tool by."""
+    return state.tools.get(call.name)
+
+
+def effect_of(state: State, call: AdmittedCall) -> Effect:
+    """The declared effect of a call; an unknown tool counts as the worst."""
+    found = state.tools.get(call.name)
+    return Effect.WRITE if found is None else found.effect
+
+
+def repeat_key(call: AdmittedCall) -> str:
+    """What makes two calls the same: the tool and the digest of the canonical arguments."""
+    return f"{call.name}\0{call.digest}"
+
+
+def _opened(state: State, body: Opened) -> State:
+    prompt = UserMessage(body.prompt)
+    size = (
+        len(body.prompt)
+        + len(body.instructions)
+        + sum(len(t.schema) + len(t.description) for t in body.tools)
+    )
+    return replace(
+        state,
+        opened=body,
+        tools={tool.name: tool for tool in body.tools},
+        instructions=body.instructions,
+        messages=state.messages.append(prompt),
+        size_bytes=size,
+    )
+
+
+def _charge(state: State, tokens: int, nano: int | None) -> State:
+    cost = None if state.cost_nano is None or nano is None else state.cost_nano + nano
+    return replace(state, tokens=state.tokens + tokens, cost_nano=cost)
+
+
+def _attempt_failed(state: State, body: AttemptFailed) -> State:
+    charged = _charge(state, body.charged_tokens, body.charged_nano)
+    attempts = state.attempts + (body.kind != RELEASED)
+    return replace(charged, asked=None, failed=body, attempts=attempts)
+
+
+def _replied(state: State, body: Replied) -> State:
+    ids, duplicate = state.ids, False
+    sent: list[ToolCall] = []
+    calls = tuple(map(CallState, body.calls))
+    for call in body.calls:
+        duplicate = duplicate or not call.id or not call.name or ids.has(call.id)
+        ids = ids.append(None, call.id or None)
+        sent.append(ToolCall(call.sent_id, call.name, call.arguments))
+    if body.answer_sent_id:
+        duplicate = duplicate or not body.answer_id or ids.has(body.answer_id)
+        ids = ids.append(None, body.answer_id or None)
+        sent.append(ToolCall(body.answer_sent_id, ANSWER_TOOL, body.answer_arguments))
+    messages, size = state.messages, state.size_bytes
+    if sent or body.text.strip():
+        said = AssistantMessage(body.text, tuple(sent), body.opaque)
+        messages, size = messages.append(said), size + size_of(said)
+    usage, cost = body.usage, state.cost_nano
+    known = usage is not None and usage.input_tokens is not None
+    return replace(
+        state,
+        messages=messages,
+        ids=ids,
+        duplicate_id=duplicate,
+        steps=state.steps + 1,
+        calls_before=state.calls,
+        calls=state.calls + len(calls),
+        tokens=state.tokens + body.charged_tokens,
+        cost_nano=None if cost is None or body.charged_nano is None else cost + body.charged_nano,
+        input_tokens=(usage.input_tokens or 0) if known and usage is not None else state.input_tokens,
+        sized_bytes=state.size_bytes if known else state.sized_bytes,
+        size_bytes=size,
+        asked=None,
+        failed=None,
+        attempts=0,
+        reply=body,
+        open=calls,
+    )
+
+
+def _with(state: State, position: int, call: CallState) -> tuple[CallState, ...]:
+    if len(state.open) == 1:
+        return (call,)
+    return (*state.open[:position], call, *state.open[position + 1 :])
+
+
+def _started(state: State, body: CallStarted) -> State:
+    before = state.open[body.position]
+    call = replace(
+        before,
+        phase=Phase.STARTED,
+        starts=body.start,
+        consumed=before.decision == "approved",
+        resolved=None,
+        cause="",
+        operation=body.operation,
+    )
+    calls = _with(state, body.position, call)
+    if effect_of(state, call.call) is Effect.READ:
+        return replace(state, open=calls)
+    return replace(state, open=calls, writes=state.writes.append(repeat_key(call.call)))
+
+
+def _ended(state: State, body: CallEnded) -> State:
+    position = body.position
+    before = state.open[position]
+    calls = _with(state, position, replace(before, phase=Phase.ENDED, ended=body))
+    evidence, done = state.evidence, state.done
+    if body.status is not CallStatus.NOT_EXECUTED and before.call.digest:
+        done = done.append(
+            Done(f"{body.status.value}\0{body.digest}", len(state.writes)), repeat_key(before.call)
+        )
+    if body.status is CallStatus.OK:
+        evidence = evidence.append(body, evidence_id(body.step, position))
+    if any(c.phase is not Phase.ENDED for c in calls):
+        return replace(state, open=calls, evidence=evidence, done=done)
+    messages, size = state.messages, state.size_bytes
+    for call in calls:  # in the order the model listed them, whatever the order they ended in (contract 2.3)
+        if call.ended is not None:
+            said = ToolMessage(
+                call.call.sent_id, call.call.name, call.ended.content, call.ended.status is not CallStatus.OK
+            )
+            key = evidence_id(call.ended.step, call.ended.position)
+            messages, size = messages.append(said, key), size + size_of(said)
+    return replace(state, open=calls, evidence=evidence, done=done, messages=messages, size_bytes=size)
+
+
+def _asked(state: State, body: ApprovalAsked) -> State:
+    calls = list(state.open)
+    for ask in body.asks:
+        calls[ask.position] = replace(calls[ask.position], phase=Phase.WAITING, asked=ask, decision="")
+    return replace(state, open=tuple(calls))
+
+
+def _decided(state: State, body: ApprovalDecided) -> State:
+    call = state.open[body.position]
+    if call.phase is not Phase.WAITING:
+        return state
+    decided = replace(
+        call, phase=Phase.ASKED, decision=body.decision, decided_reason=body.reason, consumed=False
+    )
+    return replace(state, open=_with(state, body.position, decided))
+
+
+def _resolved(state: State, body: OutcomeResolved) -> State:
+    call = state.open[body.position]
+    phase = Phase.ASKED if body.verdict == "did_not_happen" else Phase.LOST
+    settled = replace(
+        call,
+        phase=phase,
+        resolved=body,
+        reconciled=call.reconciled or body.source == "reconcile",
+        consumed=False,
+        decision="approved" if phase is Phase.ASKED and call.decision != "rejected" else call.decision,
+    )
+    return replace(state, open=_with(state, body.position, settled))
+
+
+def _rejected(state: State, body: AnswerRejected) -> State:
+    said: Message
+    if body.call_id:
+        said = ToolMessage(body.call_id, ANSWER_TOOL, body.problem, True)
+    else:
+        said = UserMessage(body.problem)
+    tries = state.answer_tries + (body.reason == "invalid_evidence")
+    return replace(
+        state,
+        messages=state.messages.append(said),
+        size_bytes=state.size_bytes + size_of(said),
+        answer_tries=tries,
+        reply=None,
+        open=(),
+    )
+
+
+def _elided(state: State, body: ContextElided) -> State:
+    at = state.messages.positions(evidence_id(body.step, body.position))
+    messages: Log[Message] = Log()
+    for i, message in enumerate(state.messages):
+        elided = i in at and isinstance(message, ToolMessage)
+        key = evidence_id(body.step, body.position) if elided else None
+        messages = messages.append(replace(message, content=body.replacement) if elided else message, key)
+    return replace(state, messages=messages)

@@ -1,0 +1,210 @@
+"""From a reply to a checked structure: the `Replied` entry, in which every call has been looked at.
+
+Each call either carries its canonical arguments, their digest and the boundary's verdict, or a refusal. Nothing of
+the reply runs here, and nothing that failed here ever will (contract 4.4).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from fencepost.core.entries import AdmittedCall, Refusal, Replied, Verdict
+from fencepost.core.errors import ArgumentsInvalid
+from fencepost.core.evidence import parse_answer
+from fencepost.core.messages import EXECUTABLE_FINISHES, Reply, ToolCall, Usage
+from fencepost.core.state import ANSWER_TOOL, State
+from fencepost.core.strictjson import MAX_BYTES
+from fencepost.ports import Boundary, Prepared, Tool
+
+# Contract 3.4: longer ids are no ids.
+ID_CHARS_MOST = 256
+# Contract 4.4: refused text is stored cut, with the digest of the whole.
+REFUSED_CHARS_KEPT = 1024
+# Contract 4.4: what the model is told of a refused call stays under 4 KiB.
+REFUSAL_BYTES_MOST = 4000
+# L06: more names than this help nobody.
+TOOL_NAMES_TOLD_MOST = 50
+NAME_CHARS_KEPT = 128
+
+_NO_PREPARED: dict[int, Prepared] = {}
+
+
+def admit(
+    reply: Reply,
+    state: State,
+    *,
+    tools: Mapping[str, Tool],
+    boundary: Boundary,
+    principal: str,
+    step: int,
+    attempt: int,
+) -> tuple[Replied, dict[int, Prepared]]:
+    """The reply as an entry, and the prepared arguments of the calls that may run, by position."""
+    charged_tokens, charged_nano = charge(reply.usage, state)
+    cited = state.opened is not None and state.opened.answer == "cited"
+    executable = reply.finish in EXECUTABLE_FINISHES
+    answers = [c for c in reply.calls if cited and c.name == ANSWER_TOOL]
+    ordinary = tuple(c for c in reply.calls if c not in answers) if answers else reply.calls
+    calls: list[AdmittedCall] = []
+    prepared = {} if ordinary else _NO_PREPARED
+    sent: set[str] = set()
+    for position, call in enumerate(ordinary):
+        admitted = _look_at(
+            call, _sent_id(call.id, state, sent, step, position), tools, boundary, principal, executable
+        )
+        if isinstance(admitted, tuple):
+            prepared[position] = admitted[1]
+            admitted = admitted[0]
+        calls.append(admitted)
+    entry = Replied(
+        step,
+        attempt,
+        reply.finish,
+        text=_printable(reply.text),
+        calls=tuple(calls),
+        usage=reply.usage,
+        charged_tokens=charged_tokens,
+        charged_nano=charged_nano,
+        opaque=reply.opaque,
+        model=reply.model,
+    )
+    if not cited:
+        return entry, prepared
+    return _with_answer(entry, reply, answers, state, sent), prepared
+
+
+def charge(usage: Usage | None, state: State) -> tuple[int, int | None]:
+    """What a reply costs: what the provider reported, or the whole reservation where it did not say."""
+    asked, profile = state.asked, state.profile
+    reserved = 0 if asked is None else asked.reserved_tokens
+    reserved_nano = None if asked is None else asked.reserved_nano
+    if usage is None or usage.input_tokens is None or usage.output_tokens is None:
+        known = None if usage is None else usage.cost_nano
+        return reserved, reserved_nano if known is None else known
+    if usage.cost_nano is not None:
+        return usage.input_tokens + usage.output_tokens, usage.cost_nano
+    cost = None if profile is None else profile.cost(usage.input_tokens, usage.output_tokens)
+    return usage.input_tokens + usage.output_tokens, cost
+
+
+def _sent_id(given: str, state: State, sent: set[str], step: int, position: int) -> str:
+    """The id that goes back to the provider: the one it sent if that is usable, else one that replays the same."""
+    ids = state.ids
+    if (
+        isinstance(given, str)
+        and 0 < len(given) <= ID_CHARS_MOST
+        and given not in sent
+        and not ids.has(given)
+    ):
+        sent.add(given)
+        return given
+    minted, tail = f"fp-{step}-{position}", 0
+    while minted in sent or ids.has(minted):
+        tail += 1
+        minted = f"fp-{step}-{position}-{tail}"
+    sent.add(minted)
+    return minted
+
+
+def _look_at(
+    call: ToolCall,
+    sent_id: str,
+    tools: Mapping[str, Tool],
+    boundary: Boundary,
+    principal: str,
+    executable: bool,
+) -> AdmittedCall | tuple[AdmittedCall, Prepared]:
+    given = call.id if isinstance(call.id, str) and len(call.id) <= ID_CHARS_MOST else ""
+    tool = tools.get(call.name)
+    if tool is None:
+        return _unknown(call, given, sent_id, tools)
+    if not executable:  # nothing of it may run, so its arguments are only kept
+        return _refused(call, given, sent_id, "not_executed", "not executed")
+    try:
+        prepared = tool.prepare(call.arguments)
+    except ArgumentsInvalid as why:
+        return _refused(call, given, sent_id, "invalid_arguments", str(why))
+    verdict = boundary.authorize(principal, tool.definition, prepared.canonical)
+    admitted = AdmittedCall(
+        given,
+        sent_id,
+        call.name,
+        prepared.canonical,
+        prepared.digest,
+        verdict=Verdict(verdict.verdict),
+        rules=verdict.rules,
+        reason=verdict.reason,
+    )
+    return admitted, prepared
+
+
+def _unknown(call: ToolCall, given: str, sent_id: str, tools: Mapping[str, Tool]) -> AdmittedCall:
+    names = sorted(tools)
+    told = ", ".join(names[:TOOL_NAMES_TOLD_MOST]) or "none"
+    more = f" and {len(names) - TOOL_NAMES_TOLD_MOST} more" if len(names) > TOOL_NAMES_TOLD_MOST else ""
+    name = call.name if isinstance(call.name, str) else ""
+    return _refused(
+        call,
+        given,
+        sent_id,
+        "unknown_tool",
+        f"there is no tool {name[:NAME_CHARS_KEPT]!r}; tools: {told}{more}",
+    )
+
+
+def _refused(call: ToolCall, given: str, sent_id: str, kind: str, message: str) -> AdmittedCall:
+    raw = call.arguments if isinstance(call.arguments, str) else repr(type(call.arguments))
+    data = raw.encode("utf-8", "replace")
+    name = _printable(call.name)[:NAME_CHARS_KEPT] if isinstance(call.name, str) else ""
+    refusal = Refusal(
+        kind,
+        _printable(message.encode("utf-8", "replace")[:REFUSAL_BYTES_MOST].decode("utf-8", "ignore")),
+        raw=_printable(data[:REFUSED_CHARS_KEPT].decode("utf-8", "ignore")),
+        raw_digest=hashlib.sha256(data).hexdigest(),
+        raw_bytes=len(data),
+    )
+    return AdmittedCall(_printable(given), sent_id, name, refusal=refusal, verdict=Verdict.DENY)
+
+
+def _printable(text: str) -> str:
+    """Text every store can hold: no lone surrogates, no NUL (contract 8.4)."""
+    if "\0" not in text and text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _with_answer(
+    entry: Replied, reply: Reply, answers: list[ToolCall], state: State, sent: set[str]
+) -> Replied:
+    """The entry with the reply's cited answer, or with what is wrong with it (contract 10.1)."""
+    if reply.finish not in EXECUTABLE_FINISHES:
+        return entry
+    if not answers:
+        if reply.calls or not reply.text.strip():
+            return entry
+        if state.profile is not None and not state.profile.calls_tools:
+            return _parsed(entry, reply.text)
+        return replace(
+            entry, answer_problem="plain text is no answer here; call the tool answer with citations"
+        )
+    first = answers[0]
+    given = first.id if isinstance(first.id, str) and len(first.id) <= ID_CHARS_MOST else ""
+    sent_id = _sent_id(first.id, state, sent, entry.step, len(entry.calls))
+    entry = replace(entry, answer_id=given, answer_sent_id=sent_id, answer_arguments="{}")
+    if len(answers) > 1:
+        return replace(entry, answer_problem=f"{len(answers)} answers in one reply; give one")
+    return _parsed(entry, first.arguments, from_call=True)
+
+
+def _parsed(entry: Replied, text: str, *, from_call: bool = False) -> Replied:
+
+    if len(text) > MAX_BYTES:
+        return replace(entry, answer_problem=f"the answer is longer than {MAX_BYTES} bytes")
+    try:
+        answer = parse_answer(text)
+    except ArgumentsInvalid as why:
+        return replace(entry, answer_problem=str(why))
+    return replace(entry, answer=answer, answer_arguments=text.strip() if from_call else "")

@@ -1,0 +1,115 @@
+"""An agent is a definition: what is fixed in entry 1 of each of its tasks, and the live parts that run it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from fencepost.core.entries import Opened
+from fencepost.core.errors import DefinitionInvalid
+from fencepost.core.evidence import ANSWER_SCHEMA
+from fencepost.core.limits import Limits
+from fencepost.core.messages import Effect, ToolDefinition
+from fencepost.core.recovery import Recovery
+from fencepost.core.state import ANSWER_TOOL
+from fencepost.ports import Authorization, Boundary, Model, Tool
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
+
+
+class DefaultBoundary:
+    """Without rules, reading is allowed and everything else asks (contract 4.6)."""
+
+    version = "default"
+    self_approval = True
+    _ALLOW = Authorization("allow", "", "default")
+    _ASK = Authorization("ask", "no rule allows this effect", "default")
+
+    def authorize(self, principal: str, definition: ToolDefinition, arguments: str, /) -> Authorization:
+        """Allow for "read", ask for "idempotent" and "write"."""
+        return self._ALLOW if definition.effect is Effect.READ else self._ASK
+
+
+class Agent(Struct, frozen=True):
+    """Who does a task: a model, tools, instructions, budgets and policies.
+
+    `limits` has no default, because `Limits.steps` has none. `answer` is "text", or "cited" for an answer whose
+    claims cite evidence. `boundary` answers allow, ask or deny; the default allows only reading.
+    """
+
+    name: str
+    model: Model
+    limits: Limits
+    tools: Sequence[Tool] = ()
+    instructions: str = ""
+    recovery: Recovery = Recovery.default()
+    answer: Literal["text", "cited"] = "text"
+    boundary: Boundary = DefaultBoundary()
+
+    def check(self) -> None:
+        """Raise DefinitionInvalid, saying what to change, unless the agent can be run."""
+        if not NAME.match(self.name):
+            raise DefinitionInvalid(f"agent name {self.name!r} must be 1 to 128 of A-Z a-z 0-9 . _ -")
+        if self.answer not in ("text", "cited"):
+            raise DefinitionInvalid(f"answer must be 'text' or 'cited', got {self.answer!r}")
+        if not isinstance(self.model, Model):
+            raise DefinitionInvalid(
+                f"model {type(self.model).__name__} has no profile and reply(request, sink)"
+            )
+        seen: set[str] = set()
+        for tool in self.tools:
+            if not isinstance(tool, Tool):
+                raise DefinitionInvalid(f"{tool!r} is not a tool; decorate the function with @tool")
+            name = tool.definition.name
+            if not NAME.match(name):
+                raise DefinitionInvalid(f"tool name {name!r} must be 1 to 128 of A-Z a-z 0-9 . _ -")
+            if name == ANSWER_TOOL and self.answer == "cited":
+                raise DefinitionInvalid(
+                    f"the tool name {ANSWER_TOOL!r} is reserved for cited answers; rename the tool"
+                )
+            if name in seen:
+                raise DefinitionInvalid(f"two tools are named {name!r}; rename one")
+            seen.add(name)
+        self.limits.check()
+
+    @property
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """The tools as a task is told them, the answer tool included where citations are asked for."""
+        own = tuple(tool.definition for tool in self.tools)
+        return (*own, ANSWER_DEFINITION) if self.answer == "cited" else own
+
+    @property
+    def definition(self) -> str:
+        """The digest of everything a task of this agent is defined with, its prompt aside (contract 2.6)."""
+        parts = (self.name, self.instructions, self.definitions, self.limits, self.recovery, self.answer)
+        return hashlib.sha256(b"fencepost/definition/v1\0" + msgspec.json.encode(parts)).hexdigest()
+
+    def opened(self, prompt: str, requester: str, labels: tuple[tuple[str, str], ...] = ()) -> Opened:
+        """Entry 1 of a task of this agent."""
+        return Opened(
+            prompt,
+            self.name,
+            self.instructions,
+            self.definitions,
+            self.limits,
+            self.recovery,
+            self.definition,
+            requester,
+            answer=self.answer,
+            model=self.model.profile.name,
+            labels=labels,
+        )
+
+
+ANSWER_DEFINITION = ToolDefinition(
+    ANSWER_TOOL,
+    "Give the final answer. Every claim cites a result of this task; observations and causes are kept apart.",
+    ANSWER_SCHEMA,
+    effect=Effect.READ,
+    digest=hashlib.sha256(ANSWER_SCHEMA.encode()).hexdigest(),
+)

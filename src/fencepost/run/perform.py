@@ -1,0 +1,161 @@
+"""What came of one effect in the world, as a value: the only place that catches foreign exceptions.
+
+A tool that raises anything, its own CancelledError included, makes one failed call and never a dead run
+(contract 5.2). What an effect brought becomes the body of an entry here; nothing is committed here.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from typing import Any
+
+from msgspec import Struct
+
+from fencepost.core.entries import AttemptFailed, CallEnded, CallStatus
+from fencepost.core.errors import ArgumentsInvalid, ModelFailed, ToolFailed
+from fencepost.core.limits import Limits
+from fencepost.core.state import RELEASED, State
+from fencepost.core.values import stored
+from fencepost.ports import Prepared, Reconciled, Tool
+from fencepost.run.admission import charge
+
+# An exception's words are for the journal; longer ones are cut there.
+DETAIL_CHARS_MOST = 2000
+# The pause before another attempt where the provider named none: doubled each time, with jitter.
+BACKOFF_SECONDS = 0.5
+
+
+class Lost(enum.Enum):
+    """Why the end of an effect was not waited for any longer."""
+
+    TIMEOUT = "timeout"
+    RELEASE = "release"
+    FENCED = "fenced"
+
+
+class Raised(Struct, frozen=True):
+    """A foreign exception, caught."""
+
+    error: BaseException
+
+
+class Returned(Struct, frozen=True, gc=False):
+    """A value, not yet looked at."""
+
+    value: Any
+
+
+Outcome = Returned | Raised | Lost
+
+
+class Call(Struct, frozen=True):
+    """One start of one call: what is needed to run it and to say what came of it."""
+
+    step: int
+    position: int
+    start: int
+    key: str
+    tool: Tool
+    prepared: Prepared
+    seconds: float
+
+
+def ended(call: Call, outcome: Returned | Raised, limits: Limits) -> tuple[CallEnded, bytes | None]:
+    """The result of a call that came to its own end, and the whole value when the model sees it cut."""
+    if isinstance(outcome, Raised):
+        return _failed(call, outcome.error, limits), None
+    value = stored(outcome.value, limit=limits.result_bytes)
+    body = CallEnded(
+        call.step,
+        call.position,
+        CallStatus.OK,
+        value.text,
+        json=value.json,
+        digest=value.digest,
+        size_bytes=value.size_bytes,
+        cut=value.cut,
+        artifact=value.digest if value.whole is not None else "",
+        synthetic=value.synthetic,
+    )
+    return body, value.whole
+
+
+def _failed(call: Call, error: BaseException, limits: Limits) -> CallEnded:
+    if isinstance(error, ToolFailed):
+        said, failure = str(error), "tool_error"
+    elif isinstance(error, ArgumentsInvalid):
+        said, failure = str(error), "invalid_arguments"
+    else:
+        said, failure = f"{call.tool.definition.name} failed with {describe(error)}", "tool_error"
+    text = stored(said, limit=min(DETAIL_CHARS_MOST, limits.result_bytes))
+    return CallEnded(
+        call.step,
+        call.position,
+        CallStatus.FAILED,
+        text.text,
+        failure=failure,
+        digest=text.digest,
+        size_bytes=text.size_bytes,
+    )
+
+
+def timed_out(call: Call) -> CallEnded:
+    """The result of a call that may be made again and did not end in time."""
+    said = f"{call.tool.definition.name} did not end within {call.seconds:g} s"
+    return CallEnded(call.step, call.position, CallStatus.TIMEOUT, said, failure="timeout")
+
+
+def describe(error: BaseException) -> str:
+    """An exception's type and words, bounded, whatever its `__str__` does."""
+    try:
+        words = str(error)
+    except Exception:  # foreign code: an exception may fail to describe itself
+        words = ""
+    words = words.encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
+    return f"{type(error).__name__}: {words}"[:DETAIL_CHARS_MOST] if words else type(error).__name__
+
+
+def attempt_failed(state: State, outcome: Raised | Lost, seconds: float) -> AttemptFailed:
+    """The entry about an attempt that brought no reply, with what it is charged (contract 2.1)."""
+    asked = state.asked
+    assert asked is not None
+    if isinstance(outcome, Lost):
+        released = outcome is Lost.RELEASE
+        return AttemptFailed(
+            asked.step,
+            asked.attempt,
+            RELEASED if released else "timeout",
+            "the worker shut down" if released else f"no reply within {seconds:g} s",
+            retry_in=0.0 if released else None,
+            charged_tokens=asked.reserved_tokens,
+            charged_nano=asked.reserved_nano,
+        )
+    error = outcome.error
+    if not isinstance(error, ModelFailed):
+        error = ModelFailed(describe(error), kind="error")
+    tokens, nano = charge(error.usage, state)
+    return AttemptFailed(
+        asked.step,
+        asked.attempt,
+        error.kind,
+        describe(error),
+        status=error.status,
+        retry_in=_pause(error, asked.attempt) if error.retriable else None,
+        charged_tokens=tokens,
+        charged_nano=nano,
+    )
+
+
+def _pause(error: ModelFailed, attempt: int) -> float:
+    if error.retry_after is not None and error.retry_after >= 0:
+        return error.retry_after
+    return BACKOFF_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
+
+
+def reconciled(outcome: Outcome) -> Reconciled:
+    """A tool's word on a lost start; anything but a plain verdict is "cannot_tell"."""
+    if isinstance(outcome, Returned) and isinstance(outcome.value, Reconciled):
+        if outcome.value.verdict in ("happened", "did_not_happen"):
+            return outcome.value
+    return Reconciled("cannot_tell")

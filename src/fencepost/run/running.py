@@ -1,0 +1,321 @@
+"""Running a task: open or claim it, drive it, and say how that ended.
+
+`run` opens a task and drives it; `resume` drives one that exists. Both return a `Result` that holds everything:
+the journal, the transcript, the spend and the reason, whatever the end was (contract 2.4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from fencepost.core.closing import closing, lost_operations
+from fencepost.core.entries import Answer, Ask, Entry
+from fencepost.core.errors import DefinitionInvalid, Fenced, FencepostError, TaskConflict
+from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState, state_after
+from fencepost.core.messages import Message
+from fencepost.core.state import State, fold, resumed
+from fencepost.ports import Change, Claimed, Clock, NewTask, Store, TaskRow, Totals
+from fencepost.run.agent import Agent
+from fencepost.run.clock import SystemClock
+from fencepost.run.heart import Heart
+from fencepost.run.live import Event, Live
+from fencepost.run.loop import Run, World
+
+# Contract 7.5: claims since the last clean release or wait.
+ATTEMPTS_MOST = 5
+# Contract 12.3: what a task may be asked, in Unicode code points; the service has its own, smaller, bound.
+PROMPT_CHARS_MOST = 100_000
+
+
+class Result(Struct, frozen=True):
+    """How a run left its task. `outcome` is "stopped", "waiting", "released" or "fenced"."""
+
+    outcome: str
+    row: TaskRow
+    entries: tuple[Entry, ...]
+    messages: Sequence[Message]
+    asks: tuple[Ask, ...] = ()
+
+    @property
+    def task(self) -> str:
+        """The task's id."""
+        return self.row.id
+
+    @property
+    def state(self) -> TaskState:
+        """The task's state."""
+        return self.row.state
+
+    @property
+    def reason(self) -> StopReason | None:
+        """Why the task ended, None while it has not."""
+        return self.row.reason
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer, if there is one; a partial one comes with state FAILED."""
+        return final_answer(self.entries)
+
+    @property
+    def text(self) -> str:
+        """The answer's words, "" without an answer."""
+        answer = self.answer
+        return "" if answer is None else answer.summary
+
+
+def final_answer(entries: Sequence[Entry]) -> Answer | None:
+    """The answer in a journal's terminal entry."""
+    if not entries:
+        return None
+    last = entries[-1].body
+    return getattr(last, "answer", None) if type(last).__name__ == "Stopped" else None
+
+
+def new_task_id() -> str:
+    """An id nobody has used."""
+    return f"task-{secrets.token_hex(8)}"
+
+
+def worker_name() -> str:
+    """The name of this process as a worker."""
+    return f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(3)}"
+
+
+async def run(
+    agent: Agent,
+    prompt: str,
+    *,
+    store: Store,
+    tenant: str = "local",
+    principal: str = "local/user",
+    task: str | None = None,
+    labels: tuple[tuple[str, str], ...] = (),
+    live: Live | None = None,
+    clock: Clock | None = None,
+    worker: str | None = None,
+    lease_seconds: float | None = None,
+    approval_seconds: float = 24 * 3600.0,
+) -> Result:
+    """Open a task for `prompt` and run it until it stops, waits for people or is given back.
+
+    `lease_seconds` None is a lease that never runs out: right for one
+    process; give seconds where another may take over. Raises DefinitionInvalid when the agent cannot be run.
+    """
+    live = live or Live()
+    task = task or new_task_id()
+    live.publish(Event("start", tenant, task, 0))
+    try:
+        await open_task(
+            agent, prompt, store=store, tenant=tenant, principal=principal, task=task, labels=labels
+        )
+    except BaseException as why:
+        live.publish(Event("refused", tenant, task, 0, detail=str(why)))
+        raise
+    return await resume(
+        agent,
+        task,
+        store=store,
+        tenant=tenant,
+        live=live,
+        clock=clock,
+        worker=worker,
+        lease_seconds=lease_seconds,
+        approval_seconds=approval_seconds,
+        _started=True,
+    )
+
+
+async def open_task(
+    agent: Agent,
+    prompt: str,
+    *,
+    store: Store,
+    tenant: str = "local",
+    principal: str = "local/user",
+    task: str | None = None,
+    labels: tuple[tuple[str, str], ...] = (),
+) -> TaskRow:
+    """Create the task PENDING; returns its row. Raises DefinitionInvalid when it could never run."""
+    agent.check()
+    if not prompt.strip():
+        raise DefinitionInvalid("the prompt is empty; say what the task is")
+    if len(prompt) > PROMPT_CHARS_MOST:
+        raise DefinitionInvalid(
+            f"the prompt has {len(prompt)} characters, at most {PROMPT_CHARS_MOST} are taken"
+        )
+    if "\0" in prompt or any("\ud800" <= c <= "\udfff" for c in prompt):
+        raise DefinitionInvalid("the prompt holds NUL or half a surrogate pair, which no store can keep")
+    task = task or new_task_id()
+    opened = agent.opened(prompt, principal, labels)
+    return await store.open_task(NewTask(tenant, task, principal, f"open/{task}", opened))
+
+
+async def resume(
+    agent: Agent,
+    task: str,
+    *,
+    store: Store,
+    tenant: str = "local",
+    live: Live | None = None,
+    clock: Clock | None = None,
+    worker: str | None = None,
+    lease_seconds: float | None = None,
+    approval_seconds: float = 24 * 3600.0,
+    take_over: bool = False,
+    _started: bool = False,
+) -> Result:
+    """Run a task on from where its journal ends; a task that is over or waits comes back as it is.
+
+    Raises TaskNotFound, TaskConflict when another worker holds it, DefinitionInvalid when the agent changed.
+    """
+    live, clock = live or Live(), clock or SystemClock()
+    if not _started:
+        live.publish(Event("start", tenant, task, 0))
+    try:
+        agent.check()
+        claimed = await store.claim(
+            worker or worker_name(),
+            lease_seconds=lease_seconds,
+            definitions=frozenset({agent.definition}),
+            tenant=tenant,
+            task=task,
+            take_over=take_over,
+        )
+        if claimed is None:
+            return await _not_claimed(agent, store, tenant, task, live)
+    except BaseException as why:
+        live.publish(Event("refused", tenant, task, 0, detail=str(why)))
+        raise
+    return await drive(agent, claimed, store, live, clock, lease_seconds, approval_seconds)
+
+
+async def drive(
+    agent: Agent,
+    claimed: Claimed,
+    store: Store,
+    live: Live,
+    clock: Clock,
+    lease_seconds: float | None,
+    approval_seconds: float,
+) -> Result:
+    """Run a claimed task and tell how that ended; exactly one terminal event on every path."""
+    tenant, task, epoch = claimed.lease.tenant, claimed.lease.task, claimed.lease.epoch
+    live.advance(tenant, task, epoch)
+    if claimed.lease.attempt > ATTEMPTS_MOST:
+        return await _too_many_attempts(store, claimed, live)
+    state = resumed(fold(entry.body for entry in claimed.entries), agent.model.profile)
+    world = World(
+        store,
+        agent.model,
+        {t.definition.name: t for t in agent.tools},
+        agent.boundary,
+        clock,
+        live,
+        approval_seconds,
+    )
+    running = Run(world, claimed, state)
+    heart = Heart(store, running, clock, lease_seconds) if lease_seconds is not None else None
+    try:
+        running.start()
+        outcome = await _outcome(running)
+    except Fenced as why:
+        _tell(live, claimed, "fenced", str(why))
+        return await _result("fenced", store, tenant, task)
+    except asyncio.CancelledError:
+        _tell(live, claimed, "released", "cancelled from outside")
+        raise
+    except BaseException as why:
+        _tell(live, claimed, "failed", f"{type(why).__name__}: {why}")
+        raise
+    finally:
+        if heart is not None:
+            heart.stop()
+    result = await _result(outcome, store, tenant, task)
+    _tell(live, claimed, outcome, result.reason.value if result.reason else "", result.row)
+    return result
+
+
+async def _outcome(running: Run) -> str:
+    """What the run ended with; a cancel of the caller gives the task back first, then goes on (contract 7.4)."""
+    try:
+        return await asyncio.shield(running.done)
+    except asyncio.CancelledError:
+        if running.done.done():
+            raise
+        running.release()
+        while not running.done.done():
+            try:
+                await asyncio.shield(running.done)
+            except asyncio.CancelledError:
+                continue
+            except FencepostError:
+                break
+        raise
+
+
+def _tell(live: Live, claimed: Claimed, kind: str, detail: str, row: TaskRow | None = None) -> None:
+    lease = claimed.lease
+    state = None if row is None else row.state
+    totals = None if row is None else Totals(row.tokens, row.cost_nano, row.steps, row.calls)
+    seconds = 0.0 if row is None else row.seconds
+    live.publish(
+        Event(
+            kind,
+            lease.tenant,
+            lease.task,
+            lease.epoch,
+            detail=detail,
+            state=state,
+            totals=totals,
+            seconds=seconds,
+        )
+    )
+
+
+async def _result(outcome: str, store: Store, tenant: str, task: str) -> Result:
+    row = await store.row(tenant, task)
+    entries = await store.entries(tenant, task)
+    state = fold(entry.body for entry in entries)
+    return Result(outcome, row, entries, state.messages, state.open_asks)
+
+
+async def _not_claimed(agent: Agent, store: Store, tenant: str, task: str, live: Live) -> Result:
+    row = await store.row(tenant, task)
+    if row.state in TERMINAL or row.state is TaskState.WAITING_APPROVAL:
+        outcome = "waiting" if row.state is TaskState.WAITING_APPROVAL else "stopped"
+        live.publish(Event(outcome, tenant, task, row.epoch, state=row.state))
+        return await _result(outcome, store, tenant, task)
+    if row.definition != agent.definition:
+        raise DefinitionInvalid(
+            f"task {task} was opened with another definition of agent {row.agent!r};"
+            " resume it with that definition, or accept the change"
+        )
+    raise TaskConflict(
+        f"task {task} is {row.state.value}: worker {row.worker or 'none'} holds it until its lease ends"
+    )
+
+
+async def _too_many_attempts(store: Store, claimed: Claimed, live: Live) -> Result:
+    tenant, task = claimed.lease.tenant, claimed.lease.task
+
+    def act(row: TaskRow, entries: tuple[Entry, ...], now: float) -> Change | None:
+        if row.state in TERMINAL:
+            return None
+        return stop_change(fold(e.body for e in entries), StopReason.TOO_MANY_ATTEMPTS, by="runtime")
+
+    row, _ = await store.intervene(tenant, task, "runtime", act)
+    _tell(live, claimed, "stopped", StopReason.TOO_MANY_ATTEMPTS.value, row)
+    return await _result("stopped", store, tenant, task)
+
+
+def stop_change(state: State, reason: StopReason, *, detail: str = "", by: str = "") -> Change:
+    """The change that ends a task from outside its run, through the one closing routine (contract 7.1)."""
+    bodies = closing(state, reason, detail=detail, by=by)
+    after = fold(bodies, state)
+    totals = Totals(after.tokens, after.cost_nano, after.steps, after.calls)
+    return Change(bodies, state_after(reason), totals, settle=lost_operations(state))
