@@ -30,12 +30,16 @@ class Kind(enum.Enum):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples of one metric of one service, oldest first, in the unit that its kind names."""
+    """Samples of one metric of one service, oldest first, in the unit that its kind names.
+
+    `origin` says where the caller got them; a deviation repeats it.
+    """
 
     service: str
     metric: str
     kind: Kind
     points: tuple[tuple[float, float], ...]
+    origin: str = ""
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,7 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True):
     peak: float
     onset: float
     until: float
+    origin: str = ""
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +190,7 @@ def _deviation(series: Series, part: _Split, *, thresholds: Thresholds) -> Devia
         peak=max(v for _, v, _ in run),
         onset=run[0][0],
         until=run[-1][0],
+        origin=series.origin,
     )
 
 
@@ -234,6 +240,10 @@ def _weight(kind: Kind, thresholds: Thresholds) -> float:
             assert_never(kind)
 
 
+def _worth(deviation: Deviation, thresholds: Thresholds) -> float:
+    return _weight(deviation.kind, thresholds) * deviation.deviations
+
+
 def _rank(found: Sequence[Deviation], graph: Graph, *, thresholds: Thresholds) -> tuple[Suspect, ...]:
     by_service: dict[str, dict[Kind, Deviation]] = {}
     for one in found:
@@ -249,9 +259,9 @@ def _rank(found: Sequence[Deviation], graph: Graph, *, thresholds: Thresholds) -
         suspects.append(
             Suspect(
                 service=service,
-                score=sum(_weight(d.kind, thresholds) * d.deviations for d in own),
+                score=sum(_worth(d, thresholds) for d in own),
                 onset=min(d.onset for d in (own or list(kinds.values()))),
-                deviations=tuple(sorted(kinds.values(), key=lambda d: -d.deviations)),
+                deviations=tuple(sorted(kinds.values(), key=lambda d: -_worth(d, thresholds))),
                 explained_by=callee if not own else None,
             )
         )

@@ -78,5 +78,10 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     score_high: float = 20.0
     lead_high: float = 1.5
 
+    # -- releases ------------------------------------------------------------------------------------
+    # A release within an hour before the onset may be its cause: caches and pools take minutes to show a
+    # fault, and PetShop's changes show within ten. An older one is mentioned, not suspected.
+    release_before: float = 3600.0
+
 
 THRESHOLDS = Thresholds()

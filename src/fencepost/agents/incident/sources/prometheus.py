@@ -1,0 +1,295 @@
+"""Metrics from a Prometheus server, over its HTTP API.
+
+Rules of this file:
+- The query is built here from an allow-listed metric and services; a model's text is never in it.
+- One GET a question, no redirects, one deadline, and a body that is given up once it is too long.
+- Messages name host and port, never a user or password of the address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import msgspec
+
+from fencepost.agents.incident.sources.errors import Refused, Unavailable, Unusable
+from fencepost.agents.incident.sources.metrics import (
+    MetricLimits,
+    MetricRule,
+    allowed_metric,
+    allowed_services,
+    chosen_step,
+    described_metric,
+    range_answer,
+    series_answer,
+)
+from fencepost.agents.incident.sources.window import Window, parse_moment, parse_window, shown
+
+SERVER_WORDS_SHOWN = 300  # of an error or a warning of the server's
+WARNINGS_SHOWN = 5
+LABELS_SHOWN = 20  # of a series; more are cut, the service label is always kept
+SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+SELECTOR = "$selector"
+
+
+class PrometheusConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Which server, what may be asked of it, and how much."""
+
+    url: str
+    metrics: tuple[MetricRule, ...]
+    services: tuple[str, ...]
+    service_label: str = "service"
+    limits: MetricLimits = MetricLimits()
+
+
+@asynccontextmanager
+async def prometheus_client(
+    config: PrometheusConfig, *, transport: httpx2.AsyncBaseTransport | None = None
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client for the configured server, closed on leaving; redirects are not followed."""
+    async with httpx2.AsyncClient(
+        timeout=config.limits.seconds, follow_redirects=False, transport=transport
+    ) as client:
+        yield client
+
+
+class PrometheusMetrics:
+    """The metrics of one Prometheus server."""
+
+    def __init__(self, config: PrometheusConfig, client: httpx2.AsyncClient) -> None:
+        _check(config)
+        self._config = config
+        self._client = client
+
+    @property
+    def metrics(self) -> tuple[MetricRule, ...]:
+        """What may be asked for."""
+        return self._config.metrics
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Whose values may be asked for."""
+        return self._config.services
+
+    async def query_range(
+        self,
+        metric: str,
+        services: Sequence[str] = (),
+        *,
+        start: str,
+        end: str,
+        step_seconds: float | None = None,
+    ) -> dict[str, Any]:
+        """The values of a metric over a window; no services means all of them. Raises `SourceError`."""
+        limits = self._config.limits
+        rule = allowed_metric(metric, self.metrics)
+        wanted = allowed_services(services, self.services)
+        window = parse_window(start, end, seconds_max=limits.window_seconds)
+        step = chosen_step(window, step_seconds, series=len(wanted), limits=limits)
+        body = await self._get(
+            "query_range",
+            {"query": self._query(rule, wanted), "start": window.start, "end": window.end, "step": step},
+        )
+        series = self._series(body, "matrix")
+        return _with_warnings(range_answer(rule, wanted, series, window=window, step=step), body)
+
+    async def query_instant(self, metric: str, services: Sequence[str] = (), *, at: str) -> dict[str, Any]:
+        """The values of a metric at a moment. Raises `SourceError`."""
+        rule = allowed_metric(metric, self.metrics)
+        wanted = allowed_services(services, self.services)
+        moment = parse_moment(at, "at")
+        body = await self._get("query", {"query": self._query(rule, wanted), "time": moment})
+        series = self._series(body, "vector")
+        answer = range_answer(rule, wanted, series, window=Window(moment, moment), step=None)
+        return _with_warnings(answer, body)
+
+    def _query(self, rule: MetricRule, services: Sequence[str]) -> str:
+        names = "|".join(re.escape(name).replace("\\", "\\\\") for name in services)
+        selector = f'{self._config.service_label}=~"{names}"'
+        if rule.query is not None:
+            return rule.query.replace(SELECTOR, selector)
+        return f"{rule.name}{{{selector}}}"
+
+    async def _get(self, path: str, parameters: Mapping[str, str | float]) -> dict[str, Any]:
+        return await get_api(
+            self._client, self._config.url, f"api/v1/{path}", parameters, limits=self._config.limits
+        )
+
+    def _series(self, body: Mapping[str, Any], expected: str) -> list[dict[str, Any]]:
+        data = body.get("data")
+        result = data.get("result") if isinstance(data, dict) else None
+        if not isinstance(data, dict) or data.get("resultType") != expected or not isinstance(result, list):
+            raise Unusable(f"Prometheus answered without a {expected}; check the configured query.")
+        limits = self._config.limits
+        if len(result) > limits.series:
+            raise Refused(
+                f"The answer has {len(result)} series and {limits.series} are allowed; name fewer services."
+            )
+        series = [_one_series(one, expected, self._config.service_label) for one in result]
+        points = sum(len(one["points"]) for one in series)
+        if points > limits.points:
+            raise Refused(
+                f"The answer has {points} points and {limits.points} are allowed; "
+                "ask for fewer services, a shorter window or a larger step."
+            )
+        return sorted(series, key=lambda one: sorted(one["labels"].items()))
+
+
+async def discover(
+    client: httpx2.AsyncClient, url: str, *, service_label: str = "service"
+) -> PrometheusConfig:
+    """A configuration from what the server itself lists: every metric whose name says what it measures.
+
+    For an operator who gives an address and nothing else; a model has no way to call it.
+    """
+    limits = MetricLimits()
+    names = await get_api(client, url, "api/v1/label/__name__/values", {}, limits=limits)
+    services = await get_api(client, url, f"api/v1/label/{service_label}/values", {}, limits=limits)
+    rules = [described_metric(name) for name in _texts(names)]
+    found = PrometheusConfig(
+        url=url,
+        metrics=tuple(rule for rule in rules if rule.kind != "other" and METRIC_NAME.fullmatch(rule.name)),
+        services=tuple(name for name in _texts(services) if SERVICE_NAME.fullmatch(name)),
+        service_label=service_label,
+    )
+    if not found.metrics or not found.services:
+        raise Unusable(
+            f"Prometheus at {place(url)} lists no metric or no {service_label!r} label to ask for; "
+            "name the metrics and services in the agent's configuration."
+        )
+    return found
+
+
+async def get_api(
+    client: httpx2.AsyncClient,
+    url: str,
+    path: str,
+    parameters: Mapping[str, str | float],
+    *,
+    limits: MetricLimits,
+) -> dict[str, Any]:
+    """The body of a successful answer of the API. Raises `SourceError` with one sentence."""
+    where = place(url)
+    try:
+        async with asyncio.timeout(limits.seconds):
+            status, raw = await _read(client, f"{url.rstrip('/')}/{path}", parameters, limits.response_bytes)
+    except (TimeoutError, httpx2.TimeoutException):
+        raise Unavailable(
+            f"Prometheus at {where} did not answer within {limits.seconds:g} s; ask for a shorter window."
+        ) from None
+    except _TooLong:
+        raise Unusable(
+            f"Prometheus at {where} answered with over {limits.response_bytes} bytes; narrow the request."
+        ) from None
+    except httpx2.ConnectError:
+        raise Unavailable(
+            f"No connection to Prometheus at {where}; check the address and that it is running."
+        ) from None
+    except (httpx2.HTTPError, httpx2.InvalidURL) as failure:
+        raise Unavailable(
+            f"Prometheus at {where} could not be asked ({type(failure).__name__}); check the address."
+        ) from None
+    return _body(status, raw, where)
+
+
+def place(url: str) -> str:
+    """Host and port of an address, without user, password and path."""
+    try:
+        parsed = httpx2.URL(url)
+        return parsed.netloc.decode("ascii", "replace") or shown(url)
+    except httpx2.InvalidURL:
+        return "an address that is no URL"
+
+
+class _TooLong(Exception):
+    """The body passed its limit."""
+
+
+async def _read(
+    client: httpx2.AsyncClient, url: str, parameters: Mapping[str, str | float], bytes_max: int
+) -> tuple[int, bytes]:
+    async with client.stream("GET", url, params=dict(parameters)) as response:
+        body = bytearray()
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > bytes_max:
+                raise _TooLong
+        return response.status_code, bytes(body)
+
+
+def _body(status: int, raw: bytes, where: str) -> dict[str, Any]:
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        body = None
+    if isinstance(body, dict) and body.get("status") == "error":
+        words = shown_words(body.get("error"))
+        raise Unusable(f"Prometheus refused the query ({shown_words(body.get('errorType'))}): {words}.")
+    if status != 200:
+        raise Unusable(
+            f"{where} answered with HTTP status {status}; check that this is the address of Prometheus."
+        )
+    if not isinstance(body, dict) or body.get("status") != "success":
+        raise Unusable(
+            f"{where} did not answer as Prometheus does; check that this is the address of Prometheus."
+        )
+    return body
+
+
+def shown_words(value: object) -> str:
+    """Words of the server's, on one line, cut."""
+    text = " ".join(str(value).split())[:SERVER_WORDS_SHOWN].rstrip(".")
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _with_warnings(answer: dict[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    given = [*_listed(body.get("warnings")), *_listed(body.get("infos"))]
+    if given:
+        answer["warnings"] = [shown_words(words) for words in given[:WARNINGS_SHOWN]]
+    return answer
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _texts(body: Mapping[str, Any]) -> list[str]:
+    return [name for name in _listed(body.get("data")) if isinstance(name, str)]
+
+
+def _one_series(one: object, expected: str, service_label: str) -> dict[str, Any]:
+    try:
+        assert isinstance(one, dict)
+        pairs = one["values"] if expected == "matrix" else [one["value"]]
+        points = [(float(at), float(value)) for at, value in pairs]
+        labels = {str(k): str(v)[:SERVER_WORDS_SHOWN] for k, v in one["metric"].items() if k != "__name__"}
+    except (AssertionError, KeyError, TypeError, ValueError, AttributeError):
+        raise Unusable("Prometheus answered with a series that has no labels or no values.") from None
+    kept = sorted(labels, key=lambda name: (name != service_label, name))[:LABELS_SHOWN]
+    service = labels.get(service_label, "")
+    return series_answer(service, {name: labels[name] for name in kept}, points)
+
+
+def _check(config: PrometheusConfig) -> None:
+    """The configuration is the operator's; a mistake in it is said at once and by name."""
+    for rule in config.metrics:
+        if rule.query is None and not METRIC_NAME.fullmatch(rule.name):
+            raise Refused(
+                f"{shown(rule.name)} is no Prometheus metric name; correct it in the configuration."
+            )
+        if rule.query is not None and SELECTOR not in rule.query:
+            raise Refused(
+                f"The query of {shown(rule.name)} has no {SELECTOR}; put it where labels are selected."
+            )
+    for name in config.services:
+        if not SERVICE_NAME.fullmatch(name):
+            raise Refused(f"{shown(name)} cannot be a service name; correct it in the configuration.")
+    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", config.service_label):
+        raise Refused(f"{shown(config.service_label)} is no label name; correct it in the configuration.")
