@@ -1,0 +1,1 @@
+"""What an agent can do: typed functions and declared schemas as tools, and the boundary's rules."""
