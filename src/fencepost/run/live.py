@@ -77,6 +77,10 @@ class Live:
         for listener in tuple(self._listeners):
             listener(event)
 
+    def newest(self, tenant: str, task: str) -> int:
+        """The newest epoch of the task known here, 0 when none is."""
+        return self._epochs.get((tenant, task), 0)
+
     def advance(self, tenant: str, task: str, epoch: int) -> None:
         """Nothing of an older epoch is told from now on."""
         key = (tenant, task)

@@ -17,6 +17,7 @@ from fencepost.core.closing import closing, lost_operations
 from fencepost.core.entries import Answer, Ask, Entry
 from fencepost.core.errors import DefinitionInvalid, Fenced, FencepostError, TaskConflict
 from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState, state_after
+from fencepost.core.history import Log
 from fencepost.core.messages import Message
 from fencepost.core.state import State, fold, resumed
 from fencepost.ports import Change, Claimed, Clock, NewTask, Store, TaskRow, Totals
@@ -38,7 +39,7 @@ class Result(Struct, frozen=True):
     outcome: str
     row: TaskRow
     entries: tuple[Entry, ...]
-    messages: Sequence[Message]
+    messages: Log[Message]
     asks: tuple[Ask, ...] = ()
 
     @property
@@ -108,13 +109,13 @@ async def run(
     """
     live = live or Live()
     task = task or new_task_id()
-    live.publish(Event("start", tenant, task, 0))
+    live.publish(Event("start", tenant, task, live.newest(tenant, task)))
     try:
         await open_task(
             agent, prompt, store=store, tenant=tenant, principal=principal, task=task, labels=labels
         )
     except BaseException as why:
-        live.publish(Event("refused", tenant, task, 0, detail=str(why)))
+        live.publish(Event("refused", tenant, task, live.newest(tenant, task), detail=str(why)))
         raise
     return await resume(
         agent,
@@ -175,7 +176,7 @@ async def resume(
     """
     live, clock = live or Live(), clock or SystemClock()
     if not _started:
-        live.publish(Event("start", tenant, task, 0))
+        live.publish(Event("start", tenant, task, live.newest(tenant, task)))
     try:
         agent.check()
         claimed = await store.claim(
@@ -189,7 +190,7 @@ async def resume(
         if claimed is None:
             return await _not_claimed(agent, store, tenant, task, live)
     except BaseException as why:
-        live.publish(Event("refused", tenant, task, 0, detail=str(why)))
+        live.publish(Event("refused", tenant, task, live.newest(tenant, task), detail=str(why)))
         raise
     return await drive(agent, claimed, store, live, clock, lease_seconds, approval_seconds)
 
@@ -212,7 +213,7 @@ async def drive(
     world = World(
         store,
         agent.model,
-        {t.definition.name: t for t in agent.tools},
+        agent.by_name,
         agent.boundary,
         clock,
         live,
@@ -235,7 +236,7 @@ async def drive(
     finally:
         if heart is not None:
             heart.stop()
-    result = await _result(outcome, store, tenant, task)
+    result = await _result(outcome, store, tenant, task, running)
     _tell(live, claimed, outcome, result.reason.value if result.reason else "", result.row)
     return result
 
@@ -259,6 +260,7 @@ async def _outcome(running: Run) -> str:
 
 
 def _tell(live: Live, claimed: Claimed, kind: str, detail: str, row: TaskRow | None = None) -> None:
+    """Tell how a run ended, under the newest epoch: a run that was fenced has an end to tell too (contract 1)."""
     lease = claimed.lease
     state = None if row is None else row.state
     totals = None if row is None else Totals(row.tokens, row.cost_nano, row.steps, row.calls)
@@ -268,7 +270,7 @@ def _tell(live: Live, claimed: Claimed, kind: str, detail: str, row: TaskRow | N
             kind,
             lease.tenant,
             lease.task,
-            lease.epoch,
+            max(lease.epoch, live.newest(lease.tenant, lease.task)),
             detail=detail,
             state=state,
             totals=totals,
@@ -277,10 +279,11 @@ def _tell(live: Live, claimed: Claimed, kind: str, detail: str, row: TaskRow | N
     )
 
 
-async def _result(outcome: str, store: Store, tenant: str, task: str) -> Result:
+async def _result(outcome: str, store: Store, tenant: str, task: str, ran: Run | None = None) -> Result:
     row = await store.row(tenant, task)
     entries = await store.entries(tenant, task)
-    state = fold(entry.body for entry in entries)
+    known = ran is not None and ran.seq == row.seq  # otherwise somebody else wrote after the run did
+    state = ran.state if ran is not None and known else fold(entry.body for entry in entries)
     return Result(outcome, row, entries, state.messages, state.open_asks)
 
 
