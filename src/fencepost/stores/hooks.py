@@ -2,7 +2,8 @@
 
 Rule 1: the names are public and stable; a store calls them in this order for every write.
 Rule 2: `before` is outside the transaction, `inside` after its last statement and before COMMIT, `after` when
-it is durable and the caller has not heard of it yet. What a hook raises at `inside` undoes the transaction.
+it is durable and the caller has not heard of it yet. What a hook raises at `inside` undoes the transaction;
+a write that finds nothing to do may skip `inside` and `after`.
 """
 
 from __future__ import annotations

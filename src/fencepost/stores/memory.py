@@ -8,6 +8,7 @@ Rule 4: an append encodes nothing; the hash chain is caught up when somebody ask
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -103,6 +104,12 @@ class MemoryStore:
         self._operations: dict[Key, Operation] = {}
         self._artifacts: dict[Key, bytes] = {}
         self._audit: list[AuditRecord] = []
+
+    def another(self, *, hooks: Hooks | None = None) -> MemoryStore:
+        """A second handle on the same data, as a second connection is to a file."""
+        handle = copy.copy(self)  # the lock and every container are shared
+        handle._hooks = hooks  # noqa: SLF001 - of our own copy
+        return handle
 
     # --- writes: before, [lock: look, check, inside, change], after -------------------------------------
 
