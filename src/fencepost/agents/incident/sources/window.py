@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 
 import msgspec
 
 from fencepost.agents.incident.sources.errors import Refused
 
 EXAMPLE = "2026-01-31T09:00:00Z"
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 YEAR_2100 = 4102444800.0  # an epoch value above it is in milliseconds
 TEXT_CHARS_SHOWN = 80  # of a wrong argument, in a message
 
@@ -35,10 +35,10 @@ def parse_moment(text: str, name: str) -> float:
         raise Refused(f"{name} {shown(text)} is no time; write it like {EXAMPLE}.") from None
     if moment.tzinfo is None:
         raise Refused(f"{name} {shown(text)} has no time zone; write it like {EXAMPLE}.")
-    try:
-        return moment.timestamp()
-    except (OverflowError, ValueError):
-        raise Refused(f"{name} {shown(text)} is out of range; write it like {EXAMPLE}.") from None
+    seconds = (moment - EPOCH).total_seconds()
+    if not 0 <= seconds <= YEAR_2100:
+        raise Refused(f"{name} {shown(text)} is not between 1970 and 2100; write it like {EXAMPLE}.")
+    return seconds
 
 
 def parse_window(start: str, end: str, *, seconds_max: float) -> Window:
@@ -70,10 +70,8 @@ def read_moment(value: object) -> float | None:
         return None
     if isinstance(value, str):
         return _read_text(value.strip())
-    if isinstance(value, int | float) and math.isfinite(value) and value >= 0:
-        seconds = float(value)
-        seconds = seconds / 1000 if seconds > YEAR_2100 else seconds
-        return seconds if seconds <= YEAR_2100 else None
+    if isinstance(value, int | float) and 0 <= value <= YEAR_2100 * 1000:
+        return float(value) / 1000 if value > YEAR_2100 else float(value)
     return None
 
 
@@ -81,8 +79,8 @@ def _read_text(text: str) -> float | None:
     try:
         moment = dt.datetime.fromisoformat(text)
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
-        return moment.timestamp()
-    except (ValueError, OverflowError):
+        return (moment - EPOCH).total_seconds()
+    except ValueError:
         pass
     try:
         return read_moment(float(text))
