@@ -7,8 +7,6 @@ Rule 3: whatever stops a task goes through `Stop`, so that one routine closes wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec import Struct
 
 from fencepost.core.entries import (
@@ -95,8 +93,9 @@ def decide(state: State, seconds: float) -> Move:
     assert opened is not None, "a journal begins with Opened"
     if state.stopped is not None:
         return OVER
-    if state.open and any(c.phase is Phase.WAITING for c in state.open):
-        return WAITS
+    for call in state.open:
+        if call.phase is Phase.WAITING:
+            return WAITS
     if seconds >= opened.limits.task_seconds:
         return Stop(StopReason.TASK_TIMEOUT, f"the task used its {opened.limits.task_seconds:g} seconds")
     if state.asked is not None:  # an earlier run asked and never heard
@@ -156,10 +155,21 @@ def _ask(state: State, limits: Limits, delay: float = 0.0) -> Move:
 
 def _follow(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move:
     """What an accepted reply leads to."""
-    if state.open and all(c.phase is Phase.ENDED for c in state.open):
+    ended = flying = lost = 0
+    fresh = True
+    for call in state.open:
+        phase = call.phase
+        if phase is Phase.ENDED:
+            ended += 1
+        elif phase is Phase.STARTED:
+            flying += 1
+        elif phase is Phase.LOST:
+            lost += 1
+        if phase is not Phase.ASKED or call.starts or call.decision:
+            fresh = False
+    if ended and ended == len(state.open):
         return _after_calls(state, limits, recovery)
-    begun = any(c.phase is not Phase.ASKED or c.starts or c.decision for c in state.open)
-    if not begun:  # nothing of this reply has happened yet: may anything?
+    if fresh:  # nothing of this reply has happened yet: may anything?
         if (unfit := _unfit(state, reply, limits, recovery)) is not None:
             return unfit
         if (spent := _over_budget(state, reply, limits)) is not None:
@@ -170,7 +180,16 @@ def _follow(state: State, reply: Replied, limits: Limits, recovery: Recovery) ->
             return _plain(state, reply)
         if (stop := _refused_outright(state, limits, recovery)) is not None:
             return stop
-    return _calls(state, reply, limits, recovery)
+    if not flying:
+        if lost and (move := _about_lost(state, reply, recovery)) is not None:
+            return move
+        if ended and (stop := _failure_that_stops(state, recovery)) is not None:
+            return stop
+        if closed := _without_running(state, reply, limits):
+            return Record(closed)
+        if asks := _to_ask(state):
+            return AskPeople(asks, "approval")
+    return _start(state, limits, recovery, flying)
 
 
 def _unfit(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move | None:
@@ -195,16 +214,17 @@ def _unfit(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> 
 
 
 def _invalid(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> str:
-    if reply.finish not in EXECUTABLE_FINISHES:
-        return f"the reply ended with finish {reply.finish.value!r}, which allows nothing in it"
-    answers = bool(reply.answer or reply.answer_problem)
-    if not reply.calls and not answers and not reply.text.strip():
+    finish, calls = reply.finish, reply.calls
+    if finish is not Finish.TOOL_CALLS and finish is not Finish.STOP:  # the allow-list of contract 3.2
+        return f"the reply ended with finish {finish.value!r}, which allows nothing in it"
+    answers = reply.answer is not None or bool(reply.answer_problem)
+    if not calls and not answers and not reply.text.strip():
         return "the reply holds neither calls nor an answer"
-    if len(reply.calls) > limits.calls_per_reply:
-        return f"{len(reply.calls)} calls in one reply, at most {limits.calls_per_reply} are taken"
-    if recovery.one_call_per_reply and len(reply.calls) + answers > 1:
+    if len(calls) > limits.calls_per_reply:
+        return f"{len(calls)} calls in one reply, at most {limits.calls_per_reply} are taken"
+    if recovery.one_call_per_reply and len(calls) + answers > 1:
         return "more than one call in a reply"
-    if recovery.one_call_per_reply and reply.calls and reply.text.strip():
+    if recovery.one_call_per_reply and calls and reply.text.strip():
         return "a reply is either a call or an answer, this was both"
     return ""
 
@@ -276,39 +296,20 @@ def _cited(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> 
 
 def _refused_outright(state: State, limits: Limits, recovery: Recovery) -> Stop | None:
     """The first call, in order, that stops the task by policy before anything of the reply ran."""
-    for call in _within_budget(state, limits):
+    allowed = limits.tool_calls - state.calls_before
+    for position, call in enumerate(state.open):
+        if position >= allowed:
+            break
         refusal = call.call.refusal
-        if refusal is not None and refusal.kind == "unknown_tool" and recovery.unknown_tool is Reaction.STOP:
-            return Stop(StopReason.TOOL_DENIED, refusal.message)
-        if (
-            refusal is not None
-            and refusal.kind != "unknown_tool"
-            and recovery.invalid_arguments is Reaction.STOP
-        ):
+        if refusal is None:
+            if call.call.verdict is Verdict.DENY and recovery.denied is Reaction.STOP:
+                return Stop(StopReason.TOOL_DENIED, call.call.reason or f"{call.call.name} is denied")
+        elif refusal.kind == "unknown_tool":
+            if recovery.unknown_tool is Reaction.STOP:
+                return Stop(StopReason.TOOL_DENIED, refusal.message)
+        elif recovery.invalid_arguments is Reaction.STOP:
             return Stop(StopReason.INVALID_ARGUMENTS, refusal.message)
-        denied = refusal is None and call.call.verdict is Verdict.DENY
-        if denied and recovery.denied is Reaction.STOP:
-            return Stop(StopReason.TOOL_DENIED, call.call.reason or f"{call.call.name} is denied")
     return None
-
-
-def _within_budget(state: State, limits: Limits) -> tuple[CallState, ...]:
-    return state.open[: max(0, limits.tool_calls - state.calls_before)]
-
-
-def _calls(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move:
-    """The next thing to do about the calls of the open step."""
-    flying = [i for i, c in enumerate(state.open) if c.phase is Phase.STARTED]
-    if not flying:
-        if (move := _about_lost(state, reply, recovery)) is not None:
-            return move
-        if (stop := _failure_that_stops(state, recovery)) is not None:
-            return stop
-        if closed := tuple(_without_running(state, reply, limits)):
-            return Record(closed)
-        if asks := tuple(_to_ask(state)):
-            return AskPeople(asks, "approval")
-    return _start(state, limits, recovery, flying)
 
 
 def _about_lost(state: State, reply: Replied, recovery: Recovery) -> Move | None:
@@ -367,57 +368,69 @@ def _failure_that_stops(state: State, recovery: Recovery) -> Stop | None:
     """The first ended call, in order, whose failure ends the task by policy."""
     for call in state.open:
         ended = call.ended
-        if ended is None or call.call.refusal is not None or ended.status not in _STOPPING:
+        if ended is None or ended.status is CallStatus.OK or call.call.refusal is not None:
             continue
-        field, reason = _STOPPING[ended.status]
-        if getattr(recovery, field) is Reaction.STOP:
-            return Stop(reason, f"{call.call.name}: {ended.failure or ended.status.value}")
+        found = _STOPPING.get(ended.status)
+        if found is not None and getattr(recovery, found[0]) is Reaction.STOP:
+            return Stop(found[1], f"{call.call.name}: {ended.failure or ended.status.value}")
     return None
 
 
-def _without_running(state: State, reply: Replied, limits: Limits) -> Iterator[CallEnded]:
+def _without_running(state: State, reply: Replied, limits: Limits) -> tuple[EntryBody, ...]:
     """Results of the calls that will not run, whatever the others bring."""
-    allowed = max(0, limits.tool_calls - state.calls_before)
+    allowed = limits.tool_calls - state.calls_before
+    closed: list[EntryBody] = []
     for position, call in enumerate(state.open):
         if call.phase is not Phase.ASKED:
             continue
+        refusal, verdict = call.call.refusal, call.call.verdict
         if position >= allowed:
             said = f"budget: the task may make {limits.tool_calls} tool calls"
-            yield CallEnded(reply.step, position, CallStatus.NOT_EXECUTED, said, failure="budget")
-        elif call.call.refusal is not None:
-            refusal = call.call.refusal
-            yield CallEnded(reply.step, position, CallStatus.FAILED, refusal.message, failure=refusal.kind)
-        elif call.call.verdict is Verdict.DENY:
+            closed.append(CallEnded(reply.step, position, CallStatus.NOT_EXECUTED, said, failure="budget"))
+        elif refusal is not None:
+            closed.append(
+                CallEnded(reply.step, position, CallStatus.FAILED, refusal.message, failure=refusal.kind)
+            )
+        elif verdict is Verdict.DENY:
             said = f"denied: {call.call.reason or 'the rules do not allow this call'}"
-            yield CallEnded(reply.step, position, CallStatus.DENIED, said, failure="denied")
-        elif call.decision in ("rejected", "expired"):
+            closed.append(CallEnded(reply.step, position, CallStatus.DENIED, said, failure="denied"))
+        elif call.decision in _CLOSED_DECISIONS:
             said = f"{call.decision}: {call.decided_reason or 'nobody allowed this call'}"
-            yield CallEnded(reply.step, position, CallStatus.DENIED, said, failure=call.decision)
+            closed.append(CallEnded(reply.step, position, CallStatus.DENIED, said, failure=call.decision))
+    return tuple(closed)
 
 
-def _to_ask(state: State) -> Iterator[int]:
+_CLOSED_DECISIONS = ("rejected", "expired")
+
+
+def _to_ask(state: State) -> tuple[int, ...]:
+    """The calls a person must allow first."""
+    asks: tuple[int, ...] = ()
     for position, call in enumerate(state.open):
-        if call.phase is Phase.ASKED and call.call.verdict is Verdict.ASK and call.decision != "approved":
-            yield position
+        if call.call.verdict is Verdict.ASK and call.phase is Phase.ASKED and call.decision != "approved":
+            asks = (*asks, position)
+    return asks
 
 
-def _start(state: State, limits: Limits, recovery: Recovery, flying: list[int]) -> Move:
+def _start(state: State, limits: Limits, recovery: Recovery, flying: int) -> Move:
     """Start what may start now: one call, or adjacent parallel ones up to the cap (contract 2.5)."""
-    room = limits.parallel_calls - len(flying)
+    room = limits.parallel_calls - flying
     starts: list[int] = []
-    failing = bool(flying) and _failure_that_stops(state, recovery) is not None
+    failing = flying > 0 and _failure_that_stops(state, recovery) is not None
     for position, call in enumerate(state.open):
-        if call.phase is Phase.ENDED:
+        phase = call.phase
+        if phase is Phase.ENDED:
             continue
-        parallel = _is_parallel(state, call)
-        if call.phase is Phase.STARTED:
+        definition = definition_of(state, call.call)
+        parallel = definition is not None and definition.parallel
+        if phase is Phase.STARTED:
             if not parallel:
                 return AWAIT
             continue
-        lost_write = call.phase is Phase.LOST and effect_of(state, call.call) is Effect.WRITE
+        lost_write = phase is Phase.LOST and effect_of(state, call.call) is Effect.WRITE
         if failing or lost_write or len(starts) >= room or (not parallel and (flying or starts)):
             break
-        if _is_repeated(state, call, recovery):
+        if _is_repeated(state, call, definition, recovery):
             if flying or starts:
                 break
             return Stop(StopReason.REPEATED_TOOL_CALL, f"{call.call.name}: the same call, the same result")
@@ -427,23 +440,20 @@ def _start(state: State, limits: Limits, recovery: Recovery, flying: list[int]) 
     return StartCalls(tuple(starts)) if starts else AWAIT
 
 
-def _is_parallel(state: State, call: CallState) -> bool:
-    definition = definition_of(state, call.call)
-    return definition is not None and definition.parallel
-
-
-def _is_repeated(state: State, call: CallState, recovery: Recovery) -> bool:
+def _is_repeated(
+    state: State, call: CallState, definition: ToolDefinition | None, recovery: Recovery
+) -> bool:
     """Whether this call was made before with equal results and no started non-read call of another kind since."""
-    definition = definition_of(state, call.call)
     if call.starts or (definition is not None and definition.repeat == "ok"):
         return False
     key = repeat_key(call.call)
     at = state.done.positions(key)
     wanted = recovery.repeats - 1
-    if wanted < 1 or len(at) < wanted:
+    if not 0 < wanted <= len(at):
         return False
     earlier = [state.done[i] for i in at[-wanted:]]
-    if any(done.result != earlier[0].result for done in earlier):
+    first = earlier[0].ended
+    if any(done.ended.status is not first.status or done.ended.digest != first.digest for done in earlier):
         return False
     return all(write == key for write in state.writes[earlier[0].writes_before :])
 
@@ -452,6 +462,7 @@ def _after_calls(state: State, limits: Limits, recovery: Recovery) -> Move:
     """The step is closed: a stop that its results call for, or the next step."""
     if (stop := _failure_that_stops(state, recovery)) is not None:
         return stop
-    if any(c.ended is not None and c.ended.failure == "budget" for c in state.open):
-        return Stop(StopReason.MAX_TOOL_CALLS_EXHAUSTED, f"{limits.tool_calls} tool calls were used")
+    for call in state.open:
+        if call.ended is not None and call.ended.failure == "budget":
+            return Stop(StopReason.MAX_TOOL_CALLS_EXHAUSTED, f"{limits.tool_calls} tool calls were used")
     return _ask(state, limits)

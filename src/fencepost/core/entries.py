@@ -128,6 +128,10 @@ class AdmittedCall(Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str = ""
 
 
+# `omit_defaults` knows a default by identity: an empty Raw that is not this one would be written as nothing.
+NO_VALUE = Raw()
+
+
 class Claim(Struct, frozen=True, omit_defaults=True, gc=False):
     """One sentence of an answer tied to a place in a result (contract 10.2).
 
@@ -137,7 +141,7 @@ class Claim(Struct, frozen=True, omit_defaults=True, gc=False):
     text: str
     evidence_id: str
     pointer: str | None = None
-    value: Raw = Raw()
+    value: Raw = NO_VALUE
     quote: str | None = None
 
 
@@ -270,10 +274,11 @@ class AnswerRejected(Body, tag="AnswerRejected"):
 
 
 class ContextElided(Body, tag="ContextElided"):
-    """From here on the model sees `replacement` instead of the results of one step's call."""
+    """From here on the model sees `replacement` instead of the result of one call, named by its sent id."""
 
     step: int
     position: int
+    sent_id: str
     replacement: str
 
 

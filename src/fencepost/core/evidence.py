@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 
 import msgspec
 
 from fencepost.core.canonical import canonical
-from fencepost.core.entries import Answer, CallEnded, Claim
+from fencepost.core.entries import NO_VALUE, Answer, CallEnded, Claim
 from fencepost.core.errors import FencepostError
 from fencepost.core.pointer import resolve
-from fencepost.core.state import State
+from fencepost.core.state import State, evidence_of
 from fencepost.core.strictjson import loads
 
 # A quote shorter than this is found by chance in any log; a whole value may be shorter (contract 10.2).
 QUOTE_CHARS_LEAST = 12
 # More problems than this do not help a model to correct its answer.
 PROBLEMS_TOLD_MOST = 8
+# The newest ids are the ones a model is likely to have meant.
+IDS_TOLD_MOST = 20
 
 _WORD_WITH_DIGIT = re.compile(r"[^\s\"'`(){}\[\],;<>=%]*\d[^\s\"'`(){}\[\],;<>=%]*")
 
@@ -37,6 +39,7 @@ def problems_of(answer: Answer, state: State) -> tuple[str, ...]:
 
 
 def _problems(answer: Answer, state: State) -> Iterator[str]:
+    evidence = evidence_of(state)
     if not answer.summary.strip():
         yield "summary is empty"
     if not answer.evidence_ids:
@@ -44,11 +47,11 @@ def _problems(answer: Answer, state: State) -> Iterator[str]:
     if not answer.claims:
         yield "claims is empty; tie at least one sentence to a result"
     for cited in dict.fromkeys((*answer.evidence_ids, *(c.evidence_id for c in answer.claims))):
-        if not state.evidence.has(cited):
-            yield f"{cited!r} is not a successful result of this task; obtained: {_obtained(state)}"
+        if not cited in evidence:
+            yield f"{cited!r} is not a successful result of this task; obtained: {_obtained(evidence)}"
     texts = [state.opened.prompt] if state.opened is not None else []
     for number, claim in enumerate(answer.claims):
-        ended = state.evidence.find(claim.evidence_id)
+        ended = evidence.get(claim.evidence_id)
         if ended is None:
             continue
         if claim.evidence_id not in answer.evidence_ids:
@@ -61,9 +64,8 @@ def _problems(answer: Answer, state: State) -> Iterator[str]:
     yield from _numbers_nowhere(answer, texts)
 
 
-def _obtained(state: State) -> str:
-    ids = [f"ev-{ended.step}.{ended.position}" for ended in state.evidence[-20:]]
-    return ", ".join(ids) or "none yet"
+def _obtained(evidence: Mapping[str, CallEnded]) -> str:
+    return ", ".join(list(evidence)[-IDS_TOLD_MOST:]) or "none yet"
 
 
 def problem_of_claim(claim: Claim, ended: CallEnded) -> str:
@@ -164,16 +166,15 @@ def _convert(text: str) -> Answer:
     except msgspec.ValidationError as why:
         raise ArgumentsInvalid(f"answer: {why}; expected {ANSWER_SHAPE}") from None
     claims = tuple(
-        Claim(
-            text=c.text,
-            evidence_id=c.evidence_id,
-            pointer=c.pointer,
-            value=msgspec.Raw() if c.value is msgspec.UNSET else msgspec.Raw(canonical(c.value).encode()),
-            quote=c.quote,
-        )
+        Claim(c.text, c.evidence_id, c.pointer, _value(c.value), c.quote)
         for c in wire.claims
     )
     return Answer(wire.summary, tuple(wire.evidence_ids), claims)
+
+
+def _value(value: object) -> msgspec.Raw:
+    """A cited value as JSON text; none is `NO_VALUE` itself, because any other empty Raw encodes as no JSON."""
+    return NO_VALUE if value is msgspec.UNSET else msgspec.Raw(canonical(value).encode())
 
 
 class _ClaimOnTheWire(msgspec.Struct, forbid_unknown_fields=True):

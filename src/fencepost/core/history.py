@@ -9,28 +9,25 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
+from msgspec import Struct, field
+
 T = TypeVar("T")
 
 
-class Log(Sequence[T], Generic[T]):
+class Log(Struct, Generic[T], frozen=True, gc=False, eq=False):
     """An immutable sequence of items, each findable by the key it was appended under."""
 
-    __slots__ = ("_items", "_length", "_where")
-
-    def __init__(
-        self, _items: list[T] | None = None, _where: dict[Hashable, list[int]] | None = None, _length: int = 0
-    ) -> None:
-        self._items: list[T] = [] if _items is None else _items
-        self._where: dict[Hashable, list[int]] = {} if _where is None else _where
-        self._length = _length
+    _items: list[T] = field(default_factory=list)
+    _where: dict[Hashable, list[int]] = field(default_factory=dict)
+    _length: int = 0
 
     def append(self, item: T, key: Hashable = None) -> Log[T]:
         """This sequence and one more item, found under `key` unless that is None."""
-        items, where, length = self._items, self._where, self._length
+        items, length = self._items, self._length
         if len(items) != length:
-            items = items[:length]
-            where = {k: kept for k, at in where.items() if (kept := [i for i in at if i < length])}
+            return self._branch().append(item, key)
         items.append(item)
+        where = self._where
         if key is not None:
             at = where.get(key)
             if at is None:
@@ -38,6 +35,12 @@ class Log(Sequence[T], Generic[T]):
             else:
                 at.append(length)
         return Log(items, where, length + 1)
+
+    def _branch(self) -> Log[T]:
+        """The same sequence with storage of its own."""
+        length = self._length
+        where = {k: kept for k, at in self._where.items() if (kept := [i for i in at if i < length])}
+        return Log(self._items[:length], where, length)
 
     def positions(self, key: Hashable) -> list[int]:
         """Where items with this key are, oldest first."""
@@ -56,6 +59,12 @@ class Log(Sequence[T], Generic[T]):
         """The newest item under the key, or None."""
         at = self.positions(key)
         return self._items[at[-1]] if at else None
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._items[: self._length]
+
+    def __reversed__(self) -> Iterator[T]:
+        return reversed(self._items[: self._length])
 
     def __len__(self) -> int:
         return self._length
@@ -86,3 +95,6 @@ class Log(Sequence[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"Log({list(self)!r})"
+
+
+Sequence.register(Log)

@@ -7,10 +7,10 @@ is what a watcher is told. They are three different things and never stand for e
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-
 import msgspec
 from msgspec import Raw, Struct
+
+from fencepost.core.history import Log
 
 
 class Finish(enum.StrEnum):
@@ -125,7 +125,7 @@ class ModelRequest(Struct, frozen=True):
     """Everything a model adapter may know of a task when it is asked for a reply."""
 
     instructions: str
-    messages: Sequence[Message]
+    messages: Log[Message] | tuple[Message, ...]
     tools: tuple[ToolDefinition, ...]
     step: int
     attempt: int
@@ -156,14 +156,14 @@ class ModelProfile(Struct, frozen=True, omit_defaults=True):
 
 def size_of(message: Message) -> int:
     """The bytes a message adds to a request, near enough for a reservation."""
-    match message:
-        case ToolMessage():
-            return len(message.content) + len(message.name) + 40
-        case AssistantMessage():
-            return len(message.text) + 40 + sum(len(c.arguments) + len(c.name) + 40 for c in message.calls)
-        case UserMessage():
-            return len(message.text) + 20
-    raise AssertionError(message)
+    if isinstance(message, ToolMessage):
+        return len(message.content) + len(message.name) + 40
+    if isinstance(message, UserMessage):
+        return len(message.text) + 20
+    size = len(message.text) + 40
+    for call in message.calls:
+        size += len(call.arguments) + len(call.name) + 40
+    return size
 
 
 def encode_message(message: Message) -> bytes:

@@ -89,9 +89,9 @@ class CallState(Struct, frozen=True, gc=False):
 
 
 class Done(Struct, frozen=True, gc=False):
-    """One call that has a result, for telling repetition (contract 5)."""
+    """One call that has a result; `writes_before` tells what was started since (contract 5, repeats)."""
 
-    result: str
+    ended: CallEnded
     writes_before: int
 
 
@@ -106,8 +106,7 @@ class State(Struct, frozen=True):
     size_bytes: int = 0
     ids: Log[None] = field(default_factory=Log)
     done: Log[Done] = field(default_factory=Log)
-    evidence: Log[CallEnded] = field(default_factory=Log)
-    writes: Log[str] = field(default_factory=Log)
+    writes: Log[tuple[str, str]] = field(default_factory=Log)
     steps: int = 0
     calls: int = 0
     tokens: int = 0
@@ -224,9 +223,21 @@ def effect_of(state: State, call: AdmittedCall) -> Effect:
     return Effect.WRITE if found is None else found.effect
 
 
-def repeat_key(call: AdmittedCall) -> str:
+def repeat_key(call: AdmittedCall) -> tuple[str, str]:
     """What makes two calls the same: the tool and the digest of the canonical arguments."""
-    return f"{call.name}\0{call.digest}"
+    return call.name, call.digest
+
+
+def evidence_of(state: State) -> dict[str, CallEnded]:
+    """Every result of this task that may be cited, by its id (contract 1, evidence).
+
+    A person's word about a lost call is no result of the tool and no evidence.
+    """
+    return {
+        evidence_id(done.ended.step, done.ended.position): done.ended
+        for done in state.done
+        if done.ended.status is CallStatus.OK and not done.ended.failure
+    }
 
 
 def _opened(state: State, body: Opened) -> State:
@@ -260,7 +271,6 @@ def _attempt_failed(state: State, body: AttemptFailed) -> State:
 def _replied(state: State, body: Replied) -> State:
     ids, duplicate = state.ids, False
     sent: list[ToolCall] = []
-    calls = tuple(map(CallState, body.calls))
     for call in body.calls:
         duplicate = duplicate or not call.id or not call.name or ids.has(call.id)
         ids = ids.append(None, call.id or None)
@@ -270,11 +280,11 @@ def _replied(state: State, body: Replied) -> State:
         ids = ids.append(None, body.answer_id or None)
         sent.append(ToolCall(body.answer_sent_id, ANSWER_TOOL, body.answer_arguments))
     messages, size = state.messages, state.size_bytes
-    if sent or body.text.strip():
+    if sent or body.text.strip():  # an empty message is never sent on
         said = AssistantMessage(body.text, tuple(sent), body.opaque)
         messages, size = messages.append(said), size + size_of(said)
     usage, cost = body.usage, state.cost_nano
-    known = usage is not None and usage.input_tokens is not None
+    known = None if usage is None else usage.input_tokens
     return replace(
         state,
         messages=messages,
@@ -282,17 +292,17 @@ def _replied(state: State, body: Replied) -> State:
         duplicate_id=duplicate,
         steps=state.steps + 1,
         calls_before=state.calls,
-        calls=state.calls + len(calls),
+        calls=state.calls + len(body.calls),
         tokens=state.tokens + body.charged_tokens,
         cost_nano=None if cost is None or body.charged_nano is None else cost + body.charged_nano,
-        input_tokens=(usage.input_tokens or 0) if known and usage is not None else state.input_tokens,
-        sized_bytes=state.size_bytes if known else state.sized_bytes,
+        input_tokens=state.input_tokens if known is None else known,
+        sized_bytes=state.sized_bytes if known is None else state.size_bytes,
         size_bytes=size,
         asked=None,
         failed=None,
         attempts=0,
         reply=body,
-        open=calls,
+        open=tuple([CallState(call) for call in body.calls]),
     )
 
 
@@ -323,24 +333,18 @@ def _ended(state: State, body: CallEnded) -> State:
     position = body.position
     before = state.open[position]
     calls = _with(state, position, replace(before, phase=Phase.ENDED, ended=body))
-    evidence, done = state.evidence, state.done
-    if body.status is not CallStatus.NOT_EXECUTED and before.call.digest:
-        done = done.append(
-            Done(f"{body.status.value}\0{body.digest}", len(state.writes)), repeat_key(before.call)
-        )
-    if body.status is CallStatus.OK:
-        evidence = evidence.append(body, evidence_id(body.step, position))
-    if any(c.phase is not Phase.ENDED for c in calls):
-        return replace(state, open=calls, evidence=evidence, done=done)
+    done, call = state.done, before.call
+    if call.digest and body.status is not CallStatus.NOT_EXECUTED:
+        done = done.append(Done(body, len(state.writes)), (call.name, call.digest))
     messages, size = state.messages, state.size_bytes
-    for call in calls:  # in the order the model listed them, whatever the order they ended in (contract 2.3)
-        if call.ended is not None:
-            said = ToolMessage(
-                call.call.sent_id, call.call.name, call.ended.content, call.ended.status is not CallStatus.OK
-            )
-            key = evidence_id(call.ended.step, call.ended.position)
-            messages, size = messages.append(said, key), size + size_of(said)
-    return replace(state, open=calls, evidence=evidence, done=done, messages=messages, size_bytes=size)
+    if len(calls) == 1 or not any(c.phase is not Phase.ENDED for c in calls):
+        for one in calls:  # in the order the model listed them, whatever the order they ended in (contract 2.3)
+            ended = one.ended
+            if ended is not None:
+                failed = ended.status is not CallStatus.OK
+                said = ToolMessage(one.call.sent_id, one.call.name, ended.content, failed)
+                messages, size = messages.append(said), size + size_of(said)
+    return replace(state, open=calls, done=done, messages=messages, size_bytes=size)
 
 
 def _asked(state: State, body: ApprovalAsked) -> State:
@@ -392,10 +396,9 @@ def _rejected(state: State, body: AnswerRejected) -> State:
 
 
 def _elided(state: State, body: ContextElided) -> State:
-    at = state.messages.positions(evidence_id(body.step, body.position))
     messages: Log[Message] = Log()
-    for i, message in enumerate(state.messages):
-        elided = i in at and isinstance(message, ToolMessage)
-        key = evidence_id(body.step, body.position) if elided else None
-        messages = messages.append(replace(message, content=body.replacement) if elided else message, key)
+    for message in state.messages:
+        if isinstance(message, ToolMessage) and message.call_id == body.sent_id:
+            message = replace(message, content=body.replacement)
+        messages = messages.append(message)
     return replace(state, messages=messages)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from fencepost.core.entries import AdmittedCall, Refusal, Replied, Verdict
 from fencepost.core.errors import ArgumentsInvalid
 from fencepost.core.evidence import parse_answer
-from fencepost.core.messages import EXECUTABLE_FINISHES, Reply, ToolCall, Usage
+from fencepost.core.messages import EXECUTABLE_FINISHES, Finish, Reply, ToolCall, Usage
 from fencepost.core.state import ANSWER_TOOL, State
 from fencepost.core.strictjson import MAX_BYTES
 from fencepost.ports import Boundary, Prepared, Tool
@@ -29,6 +29,8 @@ REFUSAL_BYTES_MOST = 4000
 TOOL_NAMES_TOLD_MOST = 50
 NAME_CHARS_KEPT = 128
 
+# Looking a word up is several times cheaper than calling the enum.
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
 _NO_PREPARED: dict[int, Prepared] = {}
 
 
@@ -45,7 +47,8 @@ def admit(
     """The reply as an entry, and the prepared arguments of the calls that may run, by position."""
     charged_tokens, charged_nano = charge(reply.usage, state)
     cited = state.opened is not None and state.opened.answer == "cited"
-    executable = reply.finish in EXECUTABLE_FINISHES
+    finish = reply.finish
+    executable = finish is Finish.TOOL_CALLS or finish is Finish.STOP
     answers = [c for c in reply.calls if cited and c.name == ANSWER_TOOL]
     ordinary = tuple(c for c in reply.calls if c not in answers) if answers else reply.calls
     calls: list[AdmittedCall] = []
@@ -134,7 +137,7 @@ def _look_at(
         call.name,
         prepared.canonical,
         prepared.digest,
-        verdict=Verdict(verdict.verdict),
+        verdict=_VERDICTS[verdict.verdict],
         rules=verdict.rules,
         reason=verdict.reason,
     )

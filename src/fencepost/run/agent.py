@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import re
 from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from fencepost.core.entries import Opened
 from fencepost.core.errors import DefinitionInvalid
@@ -35,7 +36,8 @@ class DefaultBoundary:
         return self._ALLOW if definition.effect is Effect.READ else self._ASK
 
 
-class Agent(Struct, frozen=True):
+@dataclasses.dataclass(frozen=True)
+class Agent:
     """Who does a task: a model, tools, instructions, budgets and policies.
 
     `limits` has no default, because `Limits.steps` has none. `answer` is "text", or "cited" for an answer whose
@@ -47,23 +49,32 @@ class Agent(Struct, frozen=True):
     limits: Limits
     tools: Sequence[Tool] = ()
     instructions: str = ""
-    recovery: Recovery = Recovery.default()
+    recovery: Recovery = dataclasses.field(default_factory=Recovery.default)
     answer: Literal["text", "cited"] = "text"
-    boundary: Boundary = DefaultBoundary()
+    boundary: Boundary = dataclasses.field(default_factory=DefaultBoundary)
+
+    @functools.cached_property
+    def by_name(self) -> dict[str, Tool]:
+        """The tools by their names."""
+        return {tool.definition.name: tool for tool in self.tools}
 
     def check(self) -> None:
         """Raise DefinitionInvalid, saying what to change, unless the agent can be run."""
+        _ = self._sound  # an agent does not change, so it is looked at once
+
+    @functools.cached_property
+    def _sound(self) -> bool:
         if not NAME.match(self.name):
             raise DefinitionInvalid(f"agent name {self.name!r} must be 1 to 128 of A-Z a-z 0-9 . _ -")
         if self.answer not in ("text", "cited"):
             raise DefinitionInvalid(f"answer must be 'text' or 'cited', got {self.answer!r}")
-        if not isinstance(self.model, Model):
+        if not (hasattr(self.model, "profile") and callable(getattr(self.model, "reply", None))):
             raise DefinitionInvalid(
                 f"model {type(self.model).__name__} has no profile and reply(request, sink)"
             )
         seen: set[str] = set()
         for tool in self.tools:
-            if not isinstance(tool, Tool):
+            if not (hasattr(tool, "definition") and callable(getattr(tool, "prepare", None))):
                 raise DefinitionInvalid(f"{tool!r} is not a tool; decorate the function with @tool")
             name = tool.definition.name
             if not NAME.match(name):
@@ -76,14 +87,15 @@ class Agent(Struct, frozen=True):
                 raise DefinitionInvalid(f"two tools are named {name!r}; rename one")
             seen.add(name)
         self.limits.check()
+        return True
 
-    @property
+    @functools.cached_property
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """The tools as a task is told them, the answer tool included where citations are asked for."""
         own = tuple(tool.definition for tool in self.tools)
         return (*own, ANSWER_DEFINITION) if self.answer == "cited" else own
 
-    @property
+    @functools.cached_property
     def definition(self) -> str:
         """The digest of everything a task of this agent is defined with, its prompt aside (contract 2.6)."""
         parts = (self.name, self.instructions, self.definitions, self.limits, self.recovery, self.answer)

@@ -1,0 +1,172 @@
+"""The cost of a step without a store: our loop beside a hand-written asyncio loop, in one run.
+
+Run: python -m bench.loop [--rounds N] [--quick]
+
+Both ask an async model and run one async tool per step, with the same replies and the same results; the
+hand-written loop validates arguments with msgspec and keeps messages in a list, and does nothing else (no limits,
+deadlines, journal, budgets, repeat detection or events). Target: at most 3 times per step, and flat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import gc
+import resource
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from bench.measure import finish, median, rounds, table
+from fencepost import Agent, Finish, Limits, MemoryStore, ModelProfile, Reply, ToolCall, Usage, run_task, tool
+
+USAGE = Usage(input_tokens=10, output_tokens=5)
+RESULT = "r" * 94
+
+
+def arguments(i: int) -> str:
+    """The arguments of step i as a provider writes them."""
+    return f'{{"x": {i}, "note": "step 0"}}'
+
+
+# --- the hand-written loop
+
+
+class Arguments(msgspec.Struct, forbid_unknown_fields=True):
+    """What the floor validates with."""
+
+    x: int
+    note: str
+
+
+_decode = msgspec.json.Decoder(Arguments).decode
+
+
+async def work(x: int, note: str) -> str:
+    """Do one unit of work."""
+    await asyncio.sleep(0)
+    return f"{RESULT}{x:06d}"
+
+
+async def floor_model(i: int, steps: int) -> dict[str, Any]:
+    """Reply i of the script as a message."""
+    await asyncio.sleep(0)
+    if i == steps:
+        return {"role": "assistant", "content": "done"}
+    called = {"id": f"call_{i}", "name": "work", "arguments": arguments(i)}
+    return {"role": "assistant", "content": "", "tool_calls": [called]}
+
+
+async def floor(steps: int) -> str:
+    """The loop anybody would write first."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    tools = {"work": work}
+    i = 0
+    while True:
+        reply = await floor_model(i, steps)
+        i += 1
+        messages.append(reply)
+        if "tool_calls" not in reply:
+            return str(reply["content"])
+        for called in reply["tool_calls"]:
+            parsed = _decode(called["arguments"])
+            result = await tools[called["name"]](parsed.x, parsed.note)
+            messages.append({"role": "tool", "tool_call_id": called["id"], "content": result})
+
+
+# --- ours
+
+
+class Script:
+    """The same script behind the Model port."""
+
+    profile = ModelProfile("script", input_nano=0, output_nano=0)
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    async def reply(self, request: Any, sink: Any, /) -> Reply:
+        """Reply `request.step` of the script."""
+        await asyncio.sleep(0)
+        i = request.step - 1
+        if i == self.steps:
+            return Reply("done", usage=USAGE)
+        return Reply("", (ToolCall(f"call_{i}", "work", arguments(i)),), Finish.TOOL_CALLS, usage=USAGE)
+
+
+WORK = tool(work, effect="read")
+
+
+@functools.cache
+def agent(steps: int) -> Agent:
+    """The agent for so many steps, defined once like any agent."""
+    limits = Limits(steps=steps + 1, tool_calls=steps, tokens=10**9)
+    return Agent("bench", Script(steps), limits, tools=(WORK,))
+
+
+async def ours(steps: int) -> str:
+    """One task in memory."""
+    result = await run_task(agent(steps), "go", store=MemoryStore())
+    return result.text
+
+
+def timed(job: Callable[[], Awaitable[Any]]) -> float:
+    """Seconds one job takes in a loop that is already running."""
+
+    async def main() -> float:
+        gc.collect()
+        began = time.perf_counter()
+        await job()
+        return time.perf_counter() - began
+
+    return asyncio.run(main())
+
+
+def many(loop: Callable[[int], Awaitable[str]], steps: int, count: int) -> Callable[[], Awaitable[None]]:
+    """`count` runs of `steps` steps at once."""
+
+    async def job() -> None:
+        for text in await asyncio.gather(*(loop(steps) for _ in range(count))):
+            assert text == "done"
+
+    return job
+
+
+def peak_kb() -> int:
+    """The largest resident size of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def main() -> None:
+    """Measure, print, end with JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--quick", action="store_true", help="three rounds, to see that it works")
+    options = parser.parse_args()
+    count = 3 if options.quick else options.rounds
+    rows, ratios, steps_us = [], {}, {}
+    for name, steps, at_once in (("10", 10, 1), ("100", 100, 1), ("400", 400, 1), ("1000x10", 10, 1000)):
+        repeat = max(1, 400 // steps) if at_once == 1 else 1
+        before = peak_kb()
+
+        def subject(loop: Callable[[int], Awaitable[str]], n: int = steps, k: int = at_once, r: int = repeat) -> float:
+            async def job() -> None:
+                for _ in range(r):
+                    await many(loop, n, k)()
+
+            return timed(job) / (n * k * r)
+
+        taken = rounds({"floor": lambda s=subject: s(floor), "ours": lambda s=subject: s(ours)}, count)
+        pairs = [mine / theirs for mine, theirs in zip(taken["ours"], taken["floor"], strict=True)]
+        ratios[name], steps_us[name] = median(pairs), median(taken["ours"]) * 1e6
+        grown = (peak_kb() - before) / at_once if at_once > 1 else 0.0
+        rows.append([name, median(taken["floor"]) * 1e6, steps_us[name], ratios[name], grown or "-"])
+    table(["steps", "floor µs/step", "ours µs/step", "ratio", "KB a run"], rows)
+    finish("loop", {"ratios": ratios, "us_per_step": steps_us, "flat": steps_us["400"] / steps_us["100"]})
+
+
+if __name__ == "__main__":
+    main()
