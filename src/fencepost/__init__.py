@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from fencepost.core.errors import Fenced as Fenced
     from fencepost.core.errors import FencepostError as FencepostError
     from fencepost.core.errors import ModelFailed as ModelFailed
+    from fencepost.core.errors import OutcomeUnknown as OutcomeUnknown
     from fencepost.core.errors import StoreFailed as StoreFailed
     from fencepost.core.errors import TaskNotFound as TaskNotFound
     from fencepost.core.errors import ToolFailed as ToolFailed
     from fencepost.core.lifecycle import StopReason as StopReason
     from fencepost.core.lifecycle import TaskState as TaskState
     from fencepost.core.limits import Limits as Limits
+    from fencepost.core.messages import AssistantMessage as AssistantMessage
     from fencepost.core.messages import Effect as Effect
     from fencepost.core.messages import Finish as Finish
     from fencepost.core.messages import ModelProfile as ModelProfile
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from fencepost.core.messages import ToolCall as ToolCall
     from fencepost.core.messages import ToolMessage as ToolMessage
     from fencepost.core.messages import Usage as Usage
+    from fencepost.core.messages import UserMessage as UserMessage
     from fencepost.core.recovery import Recovery as Recovery
     from fencepost.library import resume_task as resume_task
     from fencepost.library import run_task as run_task
@@ -56,11 +59,12 @@ __version__ = "0.1.0"
 _HOME = {
     "Answer": "core.entries", "Claim": "core.entries", "Entry": "core.entries",
     "ArgumentsInvalid": "core.errors", "DefinitionInvalid": "core.errors", "Fenced": "core.errors",
-    "FencepostError": "core.errors", "ModelFailed": "core.errors", "StoreFailed": "core.errors",
+    "FencepostError": "core.errors", "ModelFailed": "core.errors", "OutcomeUnknown": "core.errors", "StoreFailed": "core.errors",
     "TaskNotFound": "core.errors", "ToolFailed": "core.errors",
     "StopReason": "core.lifecycle", "TaskState": "core.lifecycle", "Limits": "core.limits",
     "Effect": "core.messages", "Finish": "core.messages", "ModelProfile": "core.messages",
     "ModelRequest": "core.messages", "Reply": "core.messages", "ToolCall": "core.messages",
+    "AssistantMessage": "core.messages", "UserMessage": "core.messages",
     "ToolMessage": "core.messages", "Usage": "core.messages", "Recovery": "core.recovery",
     "resume_task": "library", "run_task": "library",
     "FunctionModel": "models.function", "ScriptedModel": "models.scripted",

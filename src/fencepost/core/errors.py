@@ -7,6 +7,7 @@ FencepostError
 ├── JsonInvalid              a text that is not strict JSON; carries the path
 ├── ArgumentsInvalid         arguments of one call break the tool's schema: nothing ran
 ├── ToolFailed               a tool's own "no", worded for the model to read
+├── OutcomeUnknown           a tool's own "I cannot tell": its effect may or may not have happened
 ├── ModelFailed              one attempt to get a reply failed; says whether another may be made
 ├── TaskNotFound             no such task for this tenant
 ├── TaskConflict             the task is in a state that does not allow this
@@ -79,6 +80,12 @@ class ToolFailed(FencepostError):
     """Raise it in a tool to end the call as failed with words meant for the model."""
 
     code = "tool_error"
+
+
+class OutcomeUnknown(FencepostError):
+    """Raise it in a write tool that was stopped half-way: nobody knows whether it took effect (contract 8.3)."""
+
+    code = "outcome_unknown"
 
 
 class ModelFailed(FencepostError):

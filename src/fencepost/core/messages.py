@@ -92,12 +92,16 @@ class AssistantMessage(Struct, frozen=True, tag="assistant", omit_defaults=True,
 
 
 class ToolMessage(Struct, frozen=True, tag="tool", omit_defaults=True, gc=False):
-    """The one result of one call. `content` is untrusted data (contract 10.4), never instructions."""
+    """The one result of one call. `content` is untrusted data (contract 10.4), never instructions.
+
+    `evidence_id` is what an answer may cite this result by, "" where citations are not asked for or it failed.
+    """
 
     call_id: str
     name: str
     content: str
     failed: bool = False
+    evidence_id: str = ""
 
 
 Message = UserMessage | AssistantMessage | ToolMessage

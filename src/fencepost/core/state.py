@@ -342,9 +342,14 @@ def _ended(state: State, body: CallEnded) -> State:
             ended = one.ended
             if ended is not None:
                 failed = ended.status is not CallStatus.OK
-                said = ToolMessage(one.call.sent_id, one.call.name, ended.content, failed)
+                cited = "" if failed or ended.failure or not _cites(state) else evidence_id(ended.step, ended.position)
+                said = ToolMessage(one.call.sent_id, one.call.name, ended.content, failed, cited)
                 messages, size = messages.append(said), size + size_of(said)
     return replace(state, open=calls, done=done, messages=messages, size_bytes=size)
+
+
+def _cites(state: State) -> bool:
+    return state.opened is not None and state.opened.answer == "cited"
 
 
 def _asked(state: State, body: ApprovalAsked) -> State:

@@ -41,7 +41,7 @@ from fencepost.core.entries import (
     ModelAsked,
     OutcomeResolved,
 )
-from fencepost.core.errors import Fenced, OperationTaken
+from fencepost.core.errors import Fenced, OperationTaken, OutcomeUnknown
 from fencepost.core.lifecycle import TaskState, state_after
 from fencepost.core.limits import Limits
 from fencepost.core.messages import Effect, ModelRequest, Reply
@@ -563,6 +563,9 @@ class Run:
 
     def _call_ended(self, call: Call, outcome: Outcome) -> None:
         known = self.state.open[call.position]
+        if isinstance(outcome, Raised) and isinstance(outcome.error, OutcomeUnknown):
+            if effect_of(self.state, known.call) is Effect.WRITE:  # the tool itself has no verdict (contract 8.3)
+                outcome = Lost.UNKNOWN
         if isinstance(outcome, Lost):
             if outcome is Lost.TIMEOUT and effect_of(self.state, known.call) is not Effect.WRITE:
                 self.note(timed_out(call))

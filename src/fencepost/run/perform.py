@@ -32,6 +32,7 @@ class Lost(enum.Enum):
     TIMEOUT = "timeout"
     RELEASE = "release"
     FENCED = "fenced"
+    UNKNOWN = "unknown"
 
 
 class Raised(Struct, frozen=True):

@@ -43,6 +43,11 @@ class RollbackCommand:
         _check(config)
         self._config = config
 
+    @property
+    def seconds(self) -> float:
+        """How long the command may run."""
+        return self._config.seconds
+
     def argv(self, service: str, release: str) -> tuple[str, ...]:
         """The exact arguments that would be started; `Refused` when a value is not a plain name."""
         for name, value in (("service", service), ("release", release)):
