@@ -447,6 +447,20 @@ def test_series_without_enough_past_are_missing_evidence() -> None:
     assert "Some series are too short or too sparse to compare with their past." in said.missing
 
 
+def test_four_percent_more_of_a_limit_is_not_compared_as_four_limits() -> None:
+    result = metric_result(RULES[2], {"a": (20.0, 24.0)})
+    seen = [
+        Observation(evidence="e1", tool="query_metrics", arguments={"metric": "cpu"}, result=result),
+        Observation(evidence="e2", tool="search_logs", arguments={}, result=logs_result()),
+        Observation(evidence="e3", tool="list_releases", arguments={}, result=releases_result()),
+    ]
+
+    said = next_query(Brief(alert_at=ALERT, until=UNTIL, metrics=RULES[2:]), seen)
+
+    assert isinstance(said, Conclusion)
+    assert "Cause: inconclusive. No service is worse than its own past." in said.summary
+
+
 @pytest.mark.parametrize("unit", ["furlongs", "bytes"])
 def test_a_unit_that_is_not_known_is_not_compared_as_if_it_were(unit: str) -> None:
     result = {**metric_result(RULES[1], {"a": (100.0, 900.0)}), "unit": unit}

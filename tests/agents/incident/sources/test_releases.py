@@ -35,6 +35,26 @@ def git(repository: Path, *arguments: str, at: str = "2026-03-14T09:00:00Z") -> 
     )
 
 
+def sign_last_commit(repository: Path) -> None:
+    """The last commit carries something that git takes for a signature and would have checked."""
+    kept = subprocess.run(
+        ["git", "-C", str(repository), "cat-file", "commit", "HEAD"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    head, message = kept.split("\n\n", 1)
+    mark = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----"
+    made = subprocess.run(
+        ["git", "-C", str(repository), "hash-object", "-t", "commit", "-w", "--stdin"],
+        check=True,
+        capture_output=True,
+        text=True,
+        input=f"{head}\n{mark}\n\n{message}",
+    ).stdout.strip()
+    git(repository, "update-ref", "HEAD", made)
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "repository"
@@ -92,6 +112,7 @@ async def test_nothing_that_the_repository_configures_is_started(repository: Pat
     touched = tmp_path / "touched"
     trap.write_text(f"#!/bin/sh\ntouch {touched}\n")
     trap.chmod(0o755)
+    sign_last_commit(repository)
     for name in ("core.pager", "core.fsmonitor", "gpg.program", "core.sshCommand", "diff.external"):
         git(repository, "config", name, str(trap))
     git(repository, "config", "log.showSignature", "true")
@@ -114,7 +135,7 @@ async def test_a_repository_without_commits_or_tags_says_what_git_says(tmp_path:
 
 
 async def test_output_past_the_limit_is_cut_at_a_whole_line(repository: Path) -> None:
-    said = await ask_git(repository, commits=False, limits=ReleaseLimits(output_bytes=80))
+    said = await ask_git(repository, commits=False, limits=ReleaseLimits(output_bytes=93))
 
     assert names(said) == ["payment-v2.4.1"]
 
