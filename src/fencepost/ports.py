@@ -337,8 +337,8 @@ class Store(Protocol):
         """
         ...
 
-    async def row(self, tenant: str, task: str, /) -> TaskRow:
-        """The task's row, or `TaskNotFound`."""
+    async def row(self, tenant: str, task: str, /, *, chain: bool = True) -> TaskRow:
+        """The task's row, or `TaskNotFound`. `chain` False may leave the chain head out, where it costs."""
         ...
 
     async def entries(

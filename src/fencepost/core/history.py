@@ -18,7 +18,7 @@ class Log(Struct, Generic[T], frozen=True, gc=False, eq=False):
     """An immutable sequence of items, each findable by the key it was appended under."""
 
     _items: list[T] = field(default_factory=list)
-    _where: dict[Hashable, list[int]] = field(default_factory=dict)
+    _where: dict[Hashable, int | list[int]] = field(default_factory=dict)  # one place, or several
     _length: int = 0
 
     def append(self, item: T, key: Hashable = None) -> Log[T]:
@@ -29,31 +29,36 @@ class Log(Struct, Generic[T], frozen=True, gc=False, eq=False):
         items.append(item)
         where = self._where
         if key is not None:
-            at = where.get(key)
-            if at is None:
-                where[key] = [length]
-            else:
-                at.append(length)
+            at = where.setdefault(key, length)
+            if at is not length:
+                if isinstance(at, int):
+                    where[key] = [at, length]
+                else:
+                    at.append(length)
         return Log(items, where, length + 1)
 
     def _branch(self) -> Log[T]:
         """The same sequence with storage of its own."""
-        length = self._length
-        where = {k: kept for k, at in self._where.items() if (kept := [i for i in at if i < length])}
-        return Log(self._items[:length], where, length)
+        where: dict[Hashable, int | list[int]] = {}
+        for key in self._where:
+            kept = self.positions(key)
+            if kept:
+                where[key] = kept
+        return Log(self._items[: self._length], where, self._length)
 
     def positions(self, key: Hashable) -> list[int]:
         """Where items with this key are, oldest first."""
         at = self._where.get(key)
         if at is None:
             return []
-        length = self._length
-        return at[:] if at[-1] < length else [i for i in at if i < length]
+        return [i for i in ([at] if isinstance(at, int) else at) if i < self._length]
 
     def has(self, key: Hashable) -> bool:
         """Whether any item was appended under the key."""
         at = self._where.get(key)
-        return at is not None and at[0] < self._length
+        if at is None:
+            return False
+        return (at if isinstance(at, int) else at[0]) < self._length
 
     def find(self, key: Hashable) -> T | None:
         """The newest item under the key, or None."""

@@ -10,8 +10,8 @@ crash, bring the same LOST (`lost`, `resumed`): six ways to lose an outcome, one
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
-from typing import assert_never
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -144,42 +144,7 @@ class State(Struct, frozen=True):
 
 def apply(state: State, body: EntryBody) -> State:
     """The state after one more fact."""
-    match body:
-        case CallStarted():
-            return _started(state, body)
-        case CallEnded():
-            return _ended(state, body)
-        case ModelAsked():
-            return replace(state, asked=body, failed=None)
-        case Replied():
-            return _replied(state, body)
-        case Opened():
-            return _opened(state, body)
-        case AttemptFailed():
-            return _attempt_failed(state, body)
-        case ApprovalAsked():
-            return _asked(state, body)
-        case ApprovalDecided():
-            return _decided(state, body)
-        case OutcomeResolved():
-            return _resolved(state, body)
-        case AnswerRejected():
-            return _rejected(state, body)
-        case ContextElided():
-            return _elided(state, body)
-        case DefinitionAccepted():
-            tools = {tool.name: tool for tool in body.tools}
-            return replace(state, tools=tools, instructions=body.instructions)
-        case ChildOpened():
-            return state
-        case ChildEnded():
-            return _charge(state, body.charged_tokens, body.charged_nano)
-        case Stopped():
-            settled = (
-                _charge(state, body.settled_tokens, body.settled_nano) if state.asked is not None else state
-            )
-            return replace(settled, stopped=body, asked=None)
-    assert_never(body)
+    return _APPLY[type(body)](state, body)
 
 
 def fold(bodies: Iterable[EntryBody], state: State | None = None) -> State:
@@ -307,20 +272,23 @@ def _replied(state: State, body: Replied) -> State:
 
 
 def _with(state: State, position: int, call: CallState) -> tuple[CallState, ...]:
-    if len(state.open) == 1:
+    calls = state.open
+    if len(calls) == 1:
         return (call,)
-    return (*state.open[:position], call, *state.open[position + 1 :])
+    return (*calls[:position], call, *calls[position + 1 :])
 
 
 def _started(state: State, body: CallStarted) -> State:
     before = state.open[body.position]
-    call = replace(
-        before,
-        phase=Phase.STARTED,
-        starts=body.start,
+    call = CallState(
+        before.call,
+        Phase.STARTED,
+        body.start,
+        asked=before.asked,
+        decision=before.decision,
+        decided_reason=before.decided_reason,
         consumed=before.decision == "approved",
-        resolved=None,
-        cause="",
+        reconciled=before.reconciled,
         operation=body.operation,
     )
     calls = _with(state, body.position, call)
@@ -407,3 +375,44 @@ def _elided(state: State, body: ContextElided) -> State:
             message = replace(message, content=body.replacement)
         messages = messages.append(message)
     return replace(state, messages=messages)
+
+
+def _model_asked(state: State, body: ModelAsked) -> State:
+    return replace(state, asked=body, failed=None)
+
+
+def _definition_accepted(state: State, body: DefinitionAccepted) -> State:
+    return replace(state, tools={tool.name: tool for tool in body.tools}, instructions=body.instructions)
+
+
+def _child_opened(state: State, body: ChildOpened) -> State:
+    return state
+
+
+def _child_ended(state: State, body: ChildEnded) -> State:
+    return _charge(state, body.charged_tokens, body.charged_nano)
+
+
+def _stopped(state: State, body: Stopped) -> State:
+    settled = _charge(state, body.settled_tokens, body.settled_nano) if state.asked is not None else state
+    return replace(settled, stopped=body, asked=None)
+
+
+# One function for each kind of entry; a test compares the keys with the closed list (entries.KINDS).
+_APPLY: dict[type, Callable[[State, Any], State]] = {
+    Opened: _opened,
+    ModelAsked: _model_asked,
+    AttemptFailed: _attempt_failed,
+    Replied: _replied,
+    CallStarted: _started,
+    CallEnded: _ended,
+    ApprovalAsked: _asked,
+    ApprovalDecided: _decided,
+    OutcomeResolved: _resolved,
+    AnswerRejected: _rejected,
+    ContextElided: _elided,
+    DefinitionAccepted: _definition_accepted,
+    ChildOpened: _child_opened,
+    ChildEnded: _child_ended,
+    Stopped: _stopped,
+}

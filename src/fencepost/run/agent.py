@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from fencepost.core.entries import Opened
+from fencepost.core.entries import ENTRY_VERSION, Opened, decode_body, encode_body, kind_of
 from fencepost.core.errors import DefinitionInvalid
 from fencepost.core.evidence import ANSWER_SCHEMA
 from fencepost.core.limits import Limits
@@ -103,7 +103,7 @@ class Agent:
 
     def opened(self, prompt: str, requester: str, labels: tuple[tuple[str, str], ...] = ()) -> Opened:
         """Entry 1 of a task of this agent."""
-        return Opened(
+        opened = Opened(
             prompt,
             self.name,
             self.instructions,
@@ -116,6 +116,8 @@ class Agent:
             model=self.model.profile.name,
             labels=labels,
         )
+        # Read back once: where a caller wrote 5 for 5.0, the entry must encode the same before and after a store.
+        return decode_body(kind_of(opened), ENTRY_VERSION, encode_body(opened))  # type: ignore[return-value]
 
 
 ANSWER_DEFINITION = ToolDefinition(

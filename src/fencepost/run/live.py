@@ -52,21 +52,19 @@ class Live:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self.listening = False  # whether anybody would see an event; looked at for every entry
         self._epochs: OrderedDict[tuple[str, str], int] = OrderedDict()
         self.running: dict[tuple[str, str], Interruptible] = {}
-
-    @property
-    def listening(self) -> bool:
-        """Whether anybody would see an event."""
-        return bool(self._listeners)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every event from now on; returns the way to stop it."""
         self._listeners.append(listener)
+        self.listening = True
 
         def stop() -> None:
             if listener in self._listeners:
                 self._listeners.remove(listener)
+                self.listening = bool(self._listeners)
 
         return stop
 

@@ -11,6 +11,7 @@ asyncio task, and what the abandoned one brings later is a late record.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Mapping
@@ -41,7 +42,7 @@ from fencepost.core.entries import (
     ModelAsked,
     OutcomeResolved,
 )
-from fencepost.core.errors import Fenced, OperationTaken, OutcomeUnknown
+from fencepost.core.errors import Fenced, OperationTaken, OutcomeUnknown, StoreFailed
 from fencepost.core.lifecycle import TaskState, state_after
 from fencepost.core.limits import Limits
 from fencepost.core.messages import Effect, ModelRequest, Reply
@@ -119,7 +120,10 @@ class Run:
         self.seq, self._base_seconds = row.seq, row.seconds
         self._instructions = f"{DATA_NOTICE}\n\n{state.instructions}" if state.instructions else DATA_NOTICE
         self._definitions = tuple(tool.definition for tool in world.tools.values())
-        self._began = world.clock.monotonic()
+        self._monotonic = world.clock.monotonic
+        self._append = world.store.append
+        self._began = self._monotonic()
+        self._used = row.seconds  # task seconds at the last decision
         self._store_at, self._store_mark = row.updated_at, self._began
         self.lease_until: float | None = None
         self._pending: list[EntryBody] = []
@@ -157,8 +161,11 @@ class Run:
 
     def seconds(self) -> float:
         """Task time used so far, seconds (contract 6.4)."""
-        used = self._base_seconds + self.world.clock.monotonic() - self._began
-        return max(used, self.limits.task_seconds) if self._out_of_time else used
+        used = self._base_seconds + self._monotonic() - self._began
+        if self._out_of_time and used < self.limits.task_seconds:
+            used = self.limits.task_seconds
+        self._used = used
+        return used
 
     # -- the loop
 
@@ -177,6 +184,8 @@ class Run:
         except _Abandoned:
             return
         except BaseException as error:
+            if isinstance(error, Fenced):
+                await self._keep_refused()
             await self._end(error)
             if not isinstance(error, Exception):
                 raise
@@ -203,8 +212,8 @@ class Run:
                 return left
             move = decide(self.state, self.seconds())
             match move:
-                case StartCalls(positions):
-                    await self._start(positions)
+                case StartCalls():
+                    await self._start(move.positions)
                 case AskModel():
                     await self._ask(move)
                 case Record(bodies):
@@ -258,9 +267,9 @@ class Run:
         bodies = tuple(self._pending)
         seq, state, lease = self.seq, self.state, self.lease
         totals = Totals(state.tokens, state.cost_nano, state.steps, state.calls)
-        seconds = self.seconds()
+        seconds = self._used
         waits = state.waits_for if to is TaskState.WAITING_APPROVAL else ""
-        receipt = await self.world.store.append(
+        receipt = await self._append(
             Commit(
                 self.tenant,
                 self.task,
@@ -277,8 +286,8 @@ class Run:
                 waiting_for=waits,
                 expires_at=_earliest_expiry(state) if waits else None,
                 operations=operations,
-                settle=tuple(self._settle),
-                artifacts=tuple(self._artifacts),
+                settle=tuple(self._settle) if self._settle else (),
+                artifacts=tuple(self._artifacts) if self._artifacts else (),
             )
         )
         self._pending.clear()
@@ -287,8 +296,7 @@ class Run:
             self._artifacts.clear()
         self.seq = receipt.seq
         self._store_at, self._store_mark = receipt.at, self._began + seconds - self._base_seconds
-        live = self.world.live
-        if live.listening:
+        if self.world.live.listening:
             for body in bodies:
                 self.tell("entry", entry=body, state=to, totals=totals, seconds=seconds)
 
@@ -305,10 +313,10 @@ class Run:
         asked = ModelAsked(move.step, move.attempt, move.reserved_tokens, move.reserved_nano, profile.name)
         self.note(asked)
         await self.commit(TaskState.RUNNING)
-        if self.lost is not None or not self._owns():
+        if self.lost is not None or (self.lease_until is not None and not self._owns()):
             self._conclude(asked, Lost.RELEASE)
             return
-        seconds = min(self.limits.model_seconds, self._left())
+        seconds = min(self.limits.model_seconds, self.limits.task_seconds - self._used)
         request = ModelRequest(
             self._instructions,
             self.state.messages,
@@ -320,7 +328,12 @@ class Run:
             self.state.opened.answer if self.state.opened is not None else "text",
         )
         sink = self._sink() if self.world.live.listening else None
-        self._conclude(asked, await self._inline(asked, self.world.model.reply(request, sink), seconds))
+        try:
+            replying = self.world.model.reply(request, sink)
+        except Exception as error:  # foreign code may fail before its first await
+            self._conclude(asked, Raised(error))
+            return
+        self._conclude(asked, await self._inline(asked, replying, seconds))
 
     def _sink(self) -> Sink:
         step, attempt = self.state.steps + 1, self.state.attempts
@@ -365,12 +378,16 @@ class Run:
             del self._pending[undo[1] :]
             self.note(_earlier(calls[0], taken))
             return
-        if self.lost is not None or not self._owns():
+        if self.lost is not None or (self.lease_until is not None and not self._owns()):
             self.state = lost(self.state, positions, cause="release")
             return
         if len(calls) == 1 and not self._flights and not calls[0].tool.threaded:
             call = calls[0]
-            running = _body(call, self._context(call))
+            try:
+                running = call.tool.run(call.prepared, self._context(call))
+            except BaseException as error:  # foreign code may fail before its first await
+                self._conclude(call, Raised(error))
+                return
             self._conclude(call, await self._inline(call, running, call.seconds))
             return
         for call in calls:
@@ -417,7 +434,8 @@ class Run:
             prepared = tool.prepare(known.call.arguments)
         key = f"{self.task}:{reply.step}.{position}"
         seconds = tool.definition.timeout or self.limits.tool_seconds
-        call = Call(reply.step, position, known.starts + 1, key, tool, prepared, min(seconds, self._left()))
+        seconds = min(seconds, self.limits.task_seconds - self._used)
+        call = Call(reply.step, position, known.starts + 1, key, tool, prepared, seconds)
         operation = tool.operation_key(prepared) or ""
         return call, CallStarted(reply.step, position, call.start, key, operation)
 
@@ -634,6 +652,8 @@ class Run:
 
     async def _next_landing(self) -> None:
         """Wait until a call in flight has ended, and note how."""
+        if self._pending and not self._landed and self.lost is None:
+            await self.commit(TaskState.RUNNING)  # each result is durable before a sibling's is waited for
         while not self._landed:
             self._wake = self._loop.create_future()
             try:
@@ -661,12 +681,36 @@ class Run:
 
     async def _land_late(self, effect: Any, outcome: Outcome) -> None:
         if isinstance(effect, Call):
-            await self.world.store.record_late(self._late_record(effect, outcome))
+            await self._record_late(self._late_record(effect, outcome))
 
     def _keep_late(self, call: Call, outcome: Outcome) -> None:
-        task = self._loop.create_task(self.world.store.record_late(self._late_record(call, outcome)))
+        task = self._loop.create_task(self._record_late(self._late_record(call, outcome)))
         self._late.add(task)
         task.add_done_callback(self._late.discard)
+
+    async def _keep_refused(self) -> None:
+        """What tools brought and a refused commit did not take is late, not lost (contract 1, 6.7)."""
+        for body in self._pending:
+            if isinstance(body, CallEnded) and (start := self.state.open[body.position].starts):
+                status, content = body.status.value, body.content
+                await self._record_late(
+                    LateRecord(
+                        self.tenant,
+                        self.task,
+                        body.step,
+                        body.position,
+                        start,
+                        self.lease.epoch,
+                        status,
+                        content,
+                    )
+                )
+        self._pending.clear()
+
+    async def _record_late(self, record: LateRecord) -> None:
+        # A store that fails now has nobody to tell: the run went on without this result long ago.
+        with contextlib.suppress(StoreFailed):
+            await self.world.store.record_late(record)
 
     def _late_record(self, call: Call, outcome: Outcome) -> LateRecord:
         if isinstance(outcome, Lost):
@@ -685,13 +729,13 @@ class Run:
 
     def _owns(self) -> bool:
         """The local lease, looked at immediately before a body starts (contract 7.2)."""
-        if self.lease_until is None or self.world.clock.monotonic() < self.lease_until:
+        if self.lease_until is None or self._monotonic() < self.lease_until:
             return True
         self.lost = Lost.FENCED
         return False
 
     def _store_now(self) -> float:
-        return self._store_at + self.world.clock.monotonic() - self._store_mark
+        return self._store_at + self._monotonic() - self._store_mark
 
     def _question(self, position: int, about: str) -> Ask:
         known, reply = self.state.open[position], self.state.reply
@@ -715,10 +759,6 @@ _PAUSE = object()
 
 class _Abandoned(Exception):
     """This asyncio task was left to itself: it ends without a word."""
-
-
-async def _body(call: Call, context: CallContext) -> Any:
-    return await call.tool.run(call.prepared, context)
 
 
 async def _fly(call: Call, context: CallContext) -> Outcome:

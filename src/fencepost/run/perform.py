@@ -150,7 +150,7 @@ def attempt_failed(state: State, outcome: Raised | Lost, seconds: float) -> Atte
 
 def _pause(error: ModelFailed, attempt: int) -> float:
     if error.retry_after is not None and error.retry_after >= 0:
-        return error.retry_after
+        return float(error.retry_after)
     return BACKOFF_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
 
 

@@ -7,27 +7,30 @@ when it fires too early. (A timer for every effect costs more than all else a st
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 
 class Watch:
     """Calls `expired` when the armed deadline passes; `disarm` makes it not."""
 
-    __slots__ = ("_deadline", "_expired", "_handle", "_loop")
+    __slots__ = ("_deadline", "_due", "_expired", "_handle", "_loop", "_time")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[], None]) -> None:
         self._loop, self._expired = loop, expired
         self._deadline: float | None = None
         self._handle: asyncio.TimerHandle | None = None
+        self._due = math.inf  # when the handle fires
+        self._time = loop.time
 
     def arm(self, seconds: float) -> None:
         """Expire so many seconds from now."""
-        deadline = self._deadline = self._loop.time() + seconds
-        handle = self._handle
-        if handle is None or handle.when() > deadline:
-            if handle is not None:
-                handle.cancel()
+        deadline = self._deadline = self._time() + seconds
+        if deadline < self._due:
+            if self._handle is not None:
+                self._handle.cancel()
             self._handle = self._loop.call_at(deadline, self._fired)
+            self._due = deadline
 
     def disarm(self) -> None:
         """Nothing expires until it is armed again."""
@@ -38,14 +41,15 @@ class Watch:
         self._deadline = None
         if self._handle is not None:
             self._handle.cancel()
-            self._handle = None
+            self._handle, self._due = None, math.inf
 
     def _fired(self) -> None:
-        self._handle = None
+        self._handle, self._due = None, math.inf
         if self._deadline is None:
             return
-        if self._loop.time() < self._deadline:
-            self._handle = self._loop.call_at(self._deadline, self._fired)
+        if self._time() < self._deadline:
+            self._due = self._deadline
+            self._handle = self._loop.call_at(self._due, self._fired)
             return
         self._deadline = None
         self._expired()

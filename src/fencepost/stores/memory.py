@@ -76,7 +76,7 @@ class _Task:
         self.head_seq = len(self.entries)
         return self.head
 
-    def row(self) -> TaskRow:
+    def row(self, *, chain: bool = True) -> TaskRow:
         """The task as the port describes it."""
         new, opened, totals = self.new, self.opened, self.totals
         return TaskRow(
@@ -86,7 +86,7 @@ class _Task:
             seconds=self.seconds, prompt=opened.prompt, waiting_for=self.waiting_for, reason=self.reason,
             tokens=totals.tokens, cost_nano=totals.cost_nano, steps=totals.steps, calls=totals.calls,
             worker=self.worker, lease_until=self.lease_until, not_before=self.not_before,
-            expires_at=self.expires_at, chain=self.chain(), late=len(self.late),
+            expires_at=self.expires_at, chain=self.chain() if chain else "", late=len(self.late),
         )  # fmt: skip
 
 
@@ -297,10 +297,10 @@ class MemoryStore:
 
     # --- reads -----------------------------------------------------------------------------------------
 
-    async def row(self, tenant: str, task: str, /) -> TaskRow:
-        """The task's row, or `TaskNotFound`."""
+    async def row(self, tenant: str, task: str, /, *, chain: bool = True) -> TaskRow:
+        """The task's row, or `TaskNotFound`; without `chain` nothing is encoded for it."""
         with self._lock:
-            return self._find(tenant, task).row()
+            return self._find(tenant, task).row(chain=chain)
 
     async def entries(
         self, tenant: str, task: str, /, *, after: int = 0, limit: int | None = None

@@ -19,10 +19,11 @@ from typing import Any, Literal, overload
 
 import msgspec
 
+from fencepost.core.arguments import read_arguments
 from fencepost.core.canonical import canonical, digest
 from fencepost.core.errors import ArgumentsInvalid, DefinitionInvalid, JsonInvalid, ToolFailed
 from fencepost.core.messages import Effect, ToolDefinition
-from fencepost.core.strictjson import child, loads_arguments
+from fencepost.core.strictjson import child
 from fencepost.ports import CallContext, Prepared, Reconciled
 from fencepost.tools.annotations import check_kinds, inspected, is_model
 from fencepost.tools.members import unknown_member_check
@@ -60,7 +61,7 @@ def define(
     where = f"tool {name!r:.140}"
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise DefinitionInvalid(f"{where}: a name has 1 to 128 of the characters A-Z a-z 0-9 . _ -")
-    if effect not in set(Effect):
+    if effect not in tuple(Effect):
         raise DefinitionInvalid(f'{where}: effect must be "read", "idempotent" or "write", got {effect!r}')
     if repeat not in ("stop", "ok"):
         raise DefinitionInvalid(f'{where}: repeat must be "stop" or "ok", got {repeat!r}')
@@ -164,7 +165,7 @@ class FunctionTool:
     def prepare(self, arguments: str, /) -> Prepared:
         """Validated arguments; `ArgumentsInvalid` says in under 4 KiB what to change."""
         try:
-            sent = loads_arguments(arguments)
+            sent, text, name = read_arguments(arguments)
         except JsonInvalid as why:
             raise self._described.refusal(str(why)) from None
         if not self._known.issuperset(sent):
@@ -175,8 +176,7 @@ class FunctionTool:
             raise self._refused(why, sent) from None
         if self._unknown is not None and (problem := self._unknown(sent, "$")) is not None:
             raise self._described.refusal(problem)
-        text = canonical(sent)
-        return Prepared(self._definition.name, text, digest(text), msgspec.structs.asdict(found))
+        return Prepared(self._definition.name, text, name, msgspec.structs.asdict(found))
 
     def operation_key(self, prepared: Prepared, /) -> str | None:
         """The tenant-wide name of this effect, if the tool declares one; ToolFailed when it is no name."""

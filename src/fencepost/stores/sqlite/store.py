@@ -164,7 +164,7 @@ class SqliteStore:
 
     # --- reads -------------------------------------------------------------------------------------------
 
-    async def row(self, tenant: str, task: str, /) -> TaskRow:
+    async def row(self, tenant: str, task: str, /, *, chain: bool = True) -> TaskRow:  # noqa: ARG002 - it is stored
         """The task's row, or `TaskNotFound`."""
         return self._read(lambda db: transactions.read_row(db, tenant, task))
 
