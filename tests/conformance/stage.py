@@ -8,6 +8,7 @@ Rule 3: nothing waits for time to pass: a body waits for an event, a deadline is
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ from fencepost import (
 )
 from fencepost.core.entries import Body, CallEnded, CallStarted, EntryBody
 from fencepost.core.messages import ToolDefinition
-from fencepost.ports import Authorization, TaskRow
+from fencepost.ports import Authorization, LateRecord, TaskRow
 from fencepost.run.live import TERMINAL_KINDS
 from fencepost.service import tasks
 from tests.conformance.invariants import EffectLine, check_task
@@ -83,7 +84,7 @@ class Stage:
     """One row's store, effects and watchers."""
 
     def __init__(self, store: Store, folder: Path) -> None:
-        self.store = store
+        self.store: Any = Between(store)
         self.effects = Effects(folder / "effects.jsonl")
         self.live = Live()
         self.events: list[Event] = []
@@ -101,14 +102,14 @@ class Stage:
         effect: Any = "write",
         **options: Any,
     ) -> Tool:
-        """An async tool that takes `n`, writes its line, then does `then(context, n)` or returns "<name> <n>"."""
+        """An async tool that writes its line, then does `then(context, n)` or returns "<name> <n>"."""
 
         async def body(context: CallContext, n: int = 0) -> Any:
             await self._begin(name, context, n)
             if then is None:
                 return f"{name} {n}"
             said = then(context, n)
-            return await said if asyncio.iscoroutine(said) else said
+            return await said if inspect.isawaitable(said) else said
 
         return tool(name=name, effect=effect, description="does it", **options)(body)
 
@@ -127,7 +128,7 @@ class Stage:
         self.note(name, context, n, committed=committed)
 
     def note(self, name: str, context: CallContext, n: int = 0, *, committed: bool = True) -> None:
-        """Write the line of a body; a thread cannot read the store, so there `committed` is taken on trust."""
+        """Write the line of a body; a thread cannot read the store: there `committed` is taken on trust."""
         self.effects.append(
             EffectLine(
                 context.task, name, context.step, context.position, context.start, context.key, n, committed
@@ -186,6 +187,12 @@ class Stage:
     def ran(self, task: str | None = None) -> list[str]:
         """What really began, as "<tool> <n>", in order."""
         return [f"{line.tool} {line.n}" for line in self.effects.lines() if task in (None, line.task)]
+
+    async def late(self, task: str) -> tuple[LateRecord, ...]:
+        """The late records of a task, after at least one was kept."""
+        await held(self.store.late_kept)
+        found: tuple[LateRecord, ...] = await self.store.late(TENANT, task)
+        return found
 
     async def bodies(self, task: str) -> list[EntryBody]:
         return [e.body for e in await self.store.entries(TENANT, task)]
@@ -247,18 +254,16 @@ class Crash(Exception):
 class Between:
     """A Store that calls `before` and `after` around each commit of a run, numbered from 1; the rest passes.
 
-    What `before` raises is a crash before the commit, what `after` raises one after it.
+    What `before` raises is a crash before the commit, what `after` raises one after it. `late_kept` is set
+    when a late record was kept.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        before: Callable[[int], Any] | None = None,
-        after: Callable[[int], Any] | None = None,
-    ) -> None:
-        self.store, self.before, self.after = store, before, after
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.before: Callable[[int], Any] | None = None
+        self.after: Callable[[int], Any] | None = None
         self.commits = 0
+        self.late_kept = asyncio.Event()
 
     async def append(self, commit: Any, /) -> Any:
         self.commits += 1
@@ -268,6 +273,10 @@ class Between:
         await _called(self.after, number)
         return receipt
 
+    async def record_late(self, record: Any, /) -> None:
+        await self.store.record_late(record)
+        self.late_kept.set()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
@@ -275,7 +284,7 @@ class Between:
 async def _called(function: Callable[[int], Any] | None, number: int) -> None:
     if function is not None:
         done = function(number)
-        if asyncio.iscoroutine(done):
+        if inspect.isawaitable(done):
             await done
 
 

@@ -30,7 +30,7 @@ from fencepost.core.messages import AssistantMessage
 from fencepost.core.recovery import Reaction
 from fencepost.models.scripted import answer, call, calls, say
 from fencepost.tools.declared import DeclaredTool
-from tests.conformance.stage import Between, Crash, Stage, crash_at, raw, reply, said
+from tests.conformance.stage import Crash, Stage, crash_at, raw, reply, said
 
 TELL_DUPLICATE = Recovery(duplicate_call_id=Reaction.TELL_MODEL)
 
@@ -92,13 +92,13 @@ async def test_l03_an_id_of_an_earlier_step_stops_before_anything_runs(stage: St
 
 
 async def test_l03_an_id_used_before_a_restart_is_still_used(stage: Stage) -> None:
-    act, store = stage.act(), stage.store
+    act = stage.act()
     script = [calls(call("act", id="x", n=1)), calls(call("act", id="x", n=2))]
     agent = stage.agent(script, act)
-    stage.store = Between(store, after=crash_at(3))  # the result of the first call is durable
+    stage.store.after = crash_at(3)  # the result of the first call is durable
     with pytest.raises(Crash):
         await stage.run(agent, task="task-1")
-    stage.store = store
+    stage.store.after = None
     again = stage.agent(script[1:], act)
     result = await stage.resume(again, "task-1", take_over=True)
     assert result.reason is StopReason.DUPLICATE_CALL_ID
@@ -181,9 +181,11 @@ def optional(stage: Stage) -> Tool:
     return body
 
 
-async def refused(stage: Stage, arguments: str, *expected: str, pays: Tool | None = None) -> Result:
+async def refused(
+    stage: Stage, arguments: str, *expected: str, pays: Tool | None = None, **model: Any
+) -> Result:
     """Play a call with these arguments: it must be refused, told why, and cost one call."""
-    result = await stage.play([reply(raw("pay", arguments)), say("done")], pays or pay(stage))
+    result = await stage.play([reply(raw("pay", arguments)), say("done")], pays or pay(stage), **model)
     assert stage.ran() == []
     assert said(result) == [("failed", "invalid_arguments")]
     assert result.reason is StopReason.COMPLETED
@@ -259,7 +261,7 @@ async def test_l13_a_number_of_400_digits_is_refused(stage: Stage) -> None:
 
 async def test_l14_ten_megabytes_are_refused_before_parsing(stage: Stage) -> None:
     broken_at_the_end = '{"note": "' + "x" * 10_000_000  # a parser would complain of the missing end
-    await refused(stage, broken_at_the_end, "bytes", "262144")
+    await refused(stage, broken_at_the_end, "bytes", "262144", stream=False)
 
 
 @pytest.mark.parametrize(
@@ -373,12 +375,12 @@ async def test_l22_a_filtered_or_refused_reply_runs_nothing_and_no_resume_does(
 async def test_l22_a_crash_right_after_the_reply_does_not_make_its_calls_run(
     stage: Stage, finish: str
 ) -> None:
-    store, act = stage.store, stage.act()
+    act = stage.act()
     agent = stage.agent([reply(raw("act", '{"n": 1}'), finish=finish)], act)
-    stage.store = Between(store, before=crash_at(2))
+    stage.store.before = crash_at(2)
     with pytest.raises(Crash):
         await stage.run(agent, task="task-1")
-    stage.store = store
+    stage.store.before = None
     again = stage.agent([reply(raw("act", '{"n": 1}'), finish=finish)], act)
     result = await stage.resume(again, "task-1", take_over=True)
     assert (result.reason, stage.ran()) == (StopReason.REFUSED, [])
