@@ -1,0 +1,5 @@
+"""`python -m fencepost` is the command."""
+
+from fencepost.app import main
+
+main()

@@ -1,0 +1,101 @@
+"""What every command shares: its two options, its pages, and the store it works on.
+
+Rule 1: a command is an async function that gets a `Desk` and returns an exit code or nothing.
+Rule 2: the store is closed on every path, so that what was acknowledged is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import shlex
+import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+import click
+
+from fencepost.cli.page import Page, page_for
+from fencepost.cli.text import document, json_line
+
+if TYPE_CHECKING:
+    from fencepost.cli.application import Application
+    from fencepost.service.surface import Store
+
+P = ParamSpec("P")
+Work = Callable[Concatenate["Desk", P], Coroutine[Any, Any, "int | None"]]
+
+
+class Desk:
+    """One command at work. `out` is for the result, `err` for everything else; `json` means one document."""
+
+    def __init__(self, app: Application, *, json: bool, store: str | None) -> None:
+        self.app, self.json, self._given = app, json, store
+        self.out = page_for(sys.stdout, app.environment)
+        self.err = page_for(sys.stderr, app.environment)
+        self._store: Store | None = None
+
+    def store(self, *, create: bool = False) -> Store:
+        """The store, opened once. Raises TaskNotFound where there is none yet and none is made."""
+        store = self.store_if_any() if not create else self._opened(create=True)
+        if store is None:
+            from fencepost.core.errors import TaskNotFound
+
+            raise TaskNotFound(
+                f"there is no store at {self.app.store_path(self._given)} yet, so there are no tasks;"
+                " `fencepost run` or `fencepost demo` makes one, --store names another"
+            )
+        return store
+
+    def store_if_any(self) -> Store | None:
+        """The store, None where there is none yet."""
+        return self._opened(create=False)
+
+    def _opened(self, *, create: bool) -> Store | None:
+        if self._store is None:
+            self._store = self.app.open_store(self._given, create=create)
+        return self._store
+
+    async def close(self) -> None:
+        """Settle and release the store."""
+        if self._store is not None:
+            await self._store.close()
+
+    def show(self, value: Any) -> None:
+        """Print the command's document."""
+        self.out.raw(document(value))
+
+    def show_line(self, value: Any) -> None:
+        """Print one document of several, on one line."""
+        self.out.raw(json_line(value))
+
+    def hint(self, *words: str) -> str:
+        """A command to copy: with the store, when this one was told which."""
+        store = () if self._given is None else ("--store", self._given)
+        return shlex.join(("fencepost", *words, *store))
+
+
+def command(work: Work[P]) -> Callable[P, None]:
+    """The work as a click callback with `--json` and `--store`; leaves with the code the work returns."""
+
+    @click.option("--json", "json", is_flag=True, help="Print one JSON document on stdout (docs/cli.md).")
+    @click.option("--store", metavar="FILE", help="The store; otherwise FENCEPOST_STORE, or your own.")
+    @click.pass_context
+    @functools.wraps(work)
+    def callback(ctx: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        json, store = kwargs.pop("json"), kwargs.pop("store")
+        desk = Desk(ctx.obj, json=bool(json), store=None if store is None else str(store))
+
+        async def at_the_desk() -> int | None:
+            try:
+                return await work(desk, *args, **kwargs)
+            finally:
+                await desk.close()
+
+        code = asyncio.run(at_the_desk())
+        ctx.exit(0 if code is None else int(code))
+
+    return callback
+
+
+__all__ = ["Desk", "Page", "command"]

@@ -1,0 +1,217 @@
+"""`run` and `resume`: carrying a task forward in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fencepost.cli.command import Desk, command
+from fencepost.core.errors import DefinitionInvalid, TaskConflict
+from fencepost.core.lifecycle import TERMINAL, TaskState
+from fencepost.service.definitions import Source
+
+if TYPE_CHECKING:
+    from fencepost.service.surface import Agent, TaskRow
+
+# The options that only the agent `incident` understands.
+INCIDENT_OPTIONS = ("prometheus", "logs", "releases", "rollback_command", "service_label", "model")
+# Options that name places: they mean the same from every folder.
+PATHS = frozenset({"logs", "releases", "rules"})
+# Of a prompt on stdin so much is read; the task itself takes less.
+PROMPT_BYTES = 1024 * 1024
+
+
+@click.command()
+@click.argument("agent")
+@click.argument("prompt")
+@click.option("--prometheus", metavar="URL", help="incident: the Prometheus server to query.")
+@click.option("--logs", metavar="PATH", help="incident: a file or folder of JSON-lines logs.")
+@click.option("--releases", metavar="PATH", help="incident: a git checkout, or a JSON-lines change record.")
+@click.option(
+    "--rollback-command", metavar="COMMAND",
+    help="incident: what rolls back, with {service} and {release} as words; without it, no such tool.",
+)  # fmt: skip
+@click.option("--service-label", metavar="NAME", help="incident: the metric label that names a service.")
+@click.option(
+    "--model", metavar="NAME", help="incident: what decides; `playbook` needs no key and is the default."
+)
+@click.option("--rules", metavar="FILE", help="Who may have which tool run: a TOML file (docs/rules.md).")
+@click.option("--quiet", is_flag=True, help="Say nothing before the end.")
+@command
+async def run(
+    desk: Desk, /, agent: str, prompt: str, *, rules: str | None, quiet: bool, **given: str | None
+) -> int:
+    """Run AGENT on PROMPT until it answers, stops or waits for a person.
+
+    AGENT is `incident`, or your own as module:attribute or file.py:attribute: a fencepost.Agent, or a
+    function without arguments that returns one. A PROMPT of - is read from stdin. Ctrl-C cancels the task
+    and keeps its journal.
+    """
+    from fencepost.cli.driving import drive, tell_ending
+    from fencepost.service.surface import Live, Result, new_task_id
+
+    source = source_given(agent, rules, given)
+    made = _made(desk, source)
+    said = _prompt(prompt)
+    store, task = desk.store(create=True), new_task_id()
+
+    async def starts(live: Live) -> Result:
+        return await desk.app.run(made, said, store=store, task=task, source=source, live=live)
+
+    if not quiet:
+        desk.err.line(("task ", "dim"), (task, "strong"))
+    ended = await drive(desk, store, task, limits=made.limits, starts=starts, quiet=quiet)
+    tell_ending(desk, ended)
+    return ended.code
+
+
+@click.command()
+@click.argument("task")
+@click.option(
+    "--agent", metavar="AGENT", help="Where the agent is now, if it is not where the task was opened from."
+)
+@click.option("--rules", metavar="FILE", help="Other rules than those it was started with.")
+@click.option(
+    "--accept-definition", is_flag=True, help="Go on with an agent that has changed; an entry says so."
+)
+@click.option("--quiet", is_flag=True, help="Say nothing before the end.")
+@command
+async def resume(
+    desk: Desk, task: str, *, agent: str | None, rules: str | None, accept_definition: bool, quiet: bool
+) -> int:
+    """Go on with a task that was given back, decided about, or left by a process that ended."""
+    from fencepost.service.reading import find_task
+
+    store = desk.store()
+    return await resume_task(
+        desk, await find_task(store, task), agent=agent, rules=rules, accept=accept_definition, quiet=quiet
+    )
+
+
+async def resume_task(
+    desk: Desk,
+    task: str,
+    *,
+    agent: str | None = None,
+    rules: str | None = None,
+    accept: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Drive the task on from where its journal ends and print how that ended; returns the exit code."""
+    from fencepost.cli.driving import Drive, drive, tell_ending
+    from fencepost.cli.exits import exit_of_state
+    from fencepost.service.surface import Live, Result
+    from fencepost.service.tasks import accept_definition, expire
+
+    store = desk.store()
+    await expire(store, tenant="local")
+    row, entries = await store.row("local", task), await store.entries("local", task)
+    if row.state in TERMINAL or row.state is TaskState.WAITING_APPROVAL:
+        tell_ending(desk, Drive(row, entries, 0))
+        return exit_of_state(row.state)
+    take_over = _may_be_taken(desk, row, now=await store.now())
+    source = _source_now(entries[0].body, agent, rules, task, desk)
+    made = _made(desk, source)
+    if row.definition != made.definition:
+        if not accept:
+            raise DefinitionInvalid(
+                f"the agent {row.agent!r} has changed since task {task} was opened; go back to what it was,"
+                " or add --accept-definition to go on with what it is now"
+            )
+        await accept_definition(store, task, made, by=desk.app.principal)
+
+    async def starts(live: Live) -> Result:
+        return await desk.app.resume(made, task, store=store, live=live, take_over=take_over)
+
+    if not quiet:
+        desk.err.line(("task ", "dim"), (task, "strong"), (f" from entry {row.seq}", "dim"))
+    ended = await drive(desk, store, task, limits=made.limits, starts=starts, begun=row, quiet=quiet)
+    tell_ending(desk, ended)
+    return ended.code
+
+
+def _may_be_taken(desk: Desk, row: TaskRow, *, now: float) -> bool:
+    """Whether the task is taken from its holder, which has ended; TaskConflict while it may be at work."""
+    from fencepost.cli.text import moment
+    from fencepost.service.holder import is_gone
+
+    task, worker, lease_until = row.id, row.worker, row.lease_until
+    if row.state is not TaskState.RUNNING or (lease_until is not None and lease_until <= now):
+        return False
+    if is_gone(worker):
+        return True
+    until = "without end" if lease_until is None else f"until {moment(lease_until)} and renews that"
+    raise TaskConflict(
+        f"task {task} is held by worker {worker} {until}; follow it with `{desk.hint('watch', task)}`,"
+        f" or end it with `{desk.hint('cancel', task)}`"
+    )
+
+
+def source_given(agent: str, rules: str | None, given: dict[str, str | None]) -> Source:
+    """Where the agent is from, by the options of `run`; DefinitionInvalid for options it does not take."""
+    from fencepost.service.definitions import absolute
+
+    options = {name: value for name, value in given.items() if value is not None}
+    if agent != "incident" and options:
+        names = ", ".join("--" + name.replace("_", "-") for name in options)
+        raise DefinitionInvalid(
+            f"{names}: only the agent incident takes that, {agent} does not; leave it out"
+        )
+    if rules is not None:
+        options["rules"] = rules
+    named = tuple(
+        (name, str(Path(value).absolute()) if name in PATHS else value) for name, value in options.items()
+    )
+    return Source(absolute(agent), named)
+
+
+def _source_now(opened: object, agent: str | None, rules: str | None, task: str, desk: Desk) -> Source:
+    from fencepost.core.entries import Opened
+    from fencepost.service.definitions import absolute, source_of
+
+    assert isinstance(opened, Opened)
+    source = source_of(opened)
+    if agent is not None:
+        kept = source.options if source is not None and source.name == agent else ()
+        source = Source(absolute(agent), kept)
+    if source is None:
+        raise DefinitionInvalid(
+            f"task {task} was opened by a program that did not say where its agent is; resume it from there,"
+            f" or name the agent: `{desk.hint('resume', task, '--agent', 'file.py:attribute')}`"
+        )
+    if rules is not None:
+        others = tuple(one for one in source.options if one[0] != "rules")
+        source = Source(source.name, (*others, ("rules", str(Path(rules).absolute()))))
+    return source
+
+
+def _made(desk: Desk, source: Source) -> Agent:
+    """The agent; what its module prints while it is imported goes to stderr, made harmless."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            return desk.app.agent(source)
+    finally:
+        if printed.getvalue():
+            desk.err.line(("│ ", "dim"), printed.getvalue().rstrip("\n"))
+
+
+def _prompt(given: str) -> str:
+    if given != "-":
+        return given
+    data = sys.stdin.buffer.read(PROMPT_BYTES + 1)
+    if len(data) > PROMPT_BYTES:
+        raise DefinitionInvalid(
+            f"the prompt on stdin is longer than {PROMPT_BYTES} bytes; give a shorter one"
+        )
+    try:
+        return data.decode().strip()
+    except UnicodeDecodeError as why:
+        raise DefinitionInvalid(
+            f"the prompt on stdin is not UTF-8 ({why.reason} at byte {why.start})"
+        ) from why
