@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.core.errors import JsonInvalid
-from fencepost.core.strictjson import EXACT, MAX_BYTES, MAX_DEPTH, MAX_DIGITS, child, loads, loads_arguments
+from fencepost.core.strictjson import (
+    EXACT,
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    child,
+    loads,
+    loads_arguments,
+    named,
+)
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 values: st.SearchStrategy[Any] = st.recursive(
@@ -179,6 +188,22 @@ def test_what_would_hang_or_kill_a_parser_is_refused_at_once(document: str) -> N
     with pytest.raises(JsonInvalid):
         loads(document)
     assert time.perf_counter() - started < 0.5  # L12: 50 ms; ten times that tells linear from hung
+
+
+def test_kinds_have_the_names_that_json_gives_them() -> None:
+    kinds: list[object] = [None, True, 1, 1.5, "x", [], (), {}, b""]
+    words = [
+        "null",
+        "a boolean",
+        "an integer",
+        "a number",
+        "a string",
+        "an array",
+        "an array",
+        "an object",
+        "a bytes",
+    ]
+    assert [named(kind) for kind in kinds] == words
 
 
 def test_paths_are_bounded_and_safe_to_print() -> None:

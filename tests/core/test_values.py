@@ -9,6 +9,7 @@ import decimal
 import enum
 import fractions
 import json
+import numbers
 import pathlib
 import types
 import uuid
@@ -59,6 +60,28 @@ class Point(NamedTuple):
 class Model(pydantic.BaseModel):
     name: str
     raw: bytes
+
+
+class Plain(msgspec.Struct):
+    n: int
+
+
+class Count:
+    """A whole number of another library."""
+
+    def __int__(self) -> int:
+        return 3
+
+
+class Ratio:
+    """A real number of another library."""
+
+    def __float__(self) -> float:
+        return 0.25
+
+
+numbers.Integral.register(Count)
+numbers.Real.register(Ratio)
 
 
 class Awkward:
@@ -117,6 +140,9 @@ TIME = dt.datetime(2022, 8, 22, 3, 51, tzinfo=dt.UTC)
         (Word.YES, "yes"),
         (Window(dt.date(2022, 8, 22), 0.5), '{"rate":0.5,"start":"2022-08-22"}'),
         (Release("v1"), '{"gitRef":"v1","type":"release"}'),
+        (Plain(1), '{"n":1}'),
+        ([Count(), Ratio()], "[3,0.25]"),
+        ({1: 0, "1": 1, pathlib.PurePosixPath("1"): 2}, '{"1":0,"1 (2)":1,"1 (3)":2}'),
         (Point(1, 2), '{"x":1,"y":2}'),
         (Model(name="n", raw=b"\xff"), '{"name":"n","raw":{"base64":"/w==","size_bytes":1}}'),
         ([TIME, TIME.time(), THREE_HOURS], '["2022-08-22T03:51:00+00:00","03:51:00","PT10800S"]'),
@@ -134,6 +160,7 @@ TIME = dt.datetime(2022, 8, 22, 3, 51, tzinfo=dt.UTC)
         ([2**63, 2**64, -(2**70)], "[9223372036854775808,18446744073709551616,-1180591620717411303424]"),
         (10**MAX_DIGITS, f"<an integer of about {MAX_DIGITS} digits>"),
         ({"a\0b": "c\0d\ud800e\udfff"}, '{"a\ufffdb":"c\ufffdd\ufffde\ufffd"}'),
+        ([2**70, "\\u0000"], '[1180591620717411303424,"\\\\u0000"]'),
         (["\\u0000"], '["\\\\u0000"]'),
         ("plain", "plain"),
         ("NUL \0 and \ud800.", "NUL \ufffd and \ufffd."),
@@ -208,6 +235,19 @@ def test_a_small_value_that_unfolds_into_billions_is_bounded() -> None:
     assert len(kept.whole) < MAX_WHOLE
     assert b"<more members not kept>" in kept.whole
     json.loads(kept.whole)
+
+
+def test_an_object_of_too_many_members_says_that_there_were_more() -> None:
+    kept = stored(dict.fromkeys(range(2_000_000)), limit=1000)
+    assert kept.whole is not None
+    assert json.loads(kept.whole)["..."] == "<more members not kept>"
+
+
+def test_a_huge_text_inside_an_object_is_cut_and_says_so() -> None:
+    kept = stored({"log": "x" * (MAX_WHOLE + 1000)}, limit=1000)
+    assert kept.whole is not None
+    assert json.loads(kept.whole)["log"].endswith(" more characters not kept>")
+    assert len(kept.whole) < MAX_WHOLE + 100
 
 
 def test_bytes_beyond_the_cap_say_how_many_there_were() -> None:

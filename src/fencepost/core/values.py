@@ -85,23 +85,24 @@ def stored(value: object, *, limit: int) -> StoredValue:
     """The value in its one textual form, at most `limit` bytes of UTF-8 for the model."""
     if type(value) is str:
         return _settled(value, limit, json=False, synthetic=False)
-    found = value if _is_plain_tree(value) else _form(value, _Room(), MAX_DEPTH)
+    found, data = _encoded(value)
     if isinstance(found, str):
         return _settled(found, limit, json=False, synthetic=False)
-    try:
-        data = _encode(found)
-    except (
-        UnicodeEncodeError,
-        TypeError,
-        OverflowError,
-        RuntimeError,
-    ):  # a surrogate, or a value still changing
-        data = _NUL
-    if _NUL in data:
-        found = _form(found, _Room(), MAX_DEPTH)
-        data = _encode(found)
     synthetic = isinstance(found, dict) and found.get("synthetic") is True
     return _settled(data.decode(), limit, json=True, synthetic=synthetic)
+
+
+def _encoded(value: object) -> tuple[Any, bytes]:
+    """The form of a value and its JSON; the value itself is its form where the encoder does the same."""
+    if _is_plain_tree(value):
+        try:
+            data = _encode(value)
+        except (UnicodeEncodeError, TypeError, OverflowError):  # a surrogate, or a value still changing
+            data = _NUL
+        if _NUL not in data:
+            return value, data
+    found = _form(value, _Room(), MAX_DEPTH)
+    return found, _encode(found)
 
 
 def _settled(text: str, limit: int, *, json: bool, synthetic: bool) -> StoredValue:
@@ -140,10 +141,7 @@ def _without_middle(data: bytes, marker: str, limit: int) -> str:
 def _is_plain_tree(value: object) -> bool:
     if type(value) is not dict and type(value) is not list:
         return False
-    try:
-        return _room_after(value, MAX_WHOLE, MAX_DEPTH) >= 0
-    except RuntimeError:  # a thread of the tool is still changing it
-        return False
+    return _room_after(value, MAX_WHOLE, MAX_DEPTH) >= 0
 
 
 def _room_after(value: Any, left: int, levels: int) -> int:
@@ -153,11 +151,11 @@ def _room_after(value: Any, left: int, levels: int) -> int:
         return -1
     members: Iterable[Any] = value
     if type(value) is dict:
-        for key in value:
+        for key in list(value):  # copies: a thread of the tool may still be changing it
             if type(key) is not str:
                 return -1
             left -= len(key)
-        members = value.values()
+        members = list(value.values())
     for member in members:
         kind = type(member)
         if kind is str:

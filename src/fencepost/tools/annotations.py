@@ -72,8 +72,6 @@ def _meta(item: Any, where: str) -> Meta:
             " description"
         )
     bounds = {ours: getattr(item, theirs) for theirs, ours in names.items()}
-    if bounds.get("min_length") == 0:
-        del bounds["min_length"]
     try:
         return Meta(**{name: bound for name, bound in bounds.items() if bound is not None})
     except (TypeError, ValueError) as why:
@@ -120,7 +118,7 @@ def _check_class(cls: type, where: str) -> None:
             f"{where}: {_named(cls)} is a pydantic dataclass; use a pydantic model instead"
         )
     for name, hint in typing.get_type_hints(cls, include_extras=True).items():
-        for item in _metadata_in(hint, 0):
+        for item in _metadata_in(hint):
             if not isinstance(item, Meta) and description_of(item) is None:
                 raise DefinitionInvalid(
                     f"{where}: the metadata {_named(item)} at {_named(cls)}.{name} would not be checked;"
@@ -128,14 +126,13 @@ def _check_class(cls: type, where: str) -> None:
                 )
 
 
-def _metadata_in(hint: Any, depth: int) -> Iterator[Any]:
-    if depth > MAX_NESTING:
+def _metadata_in(hint: Any) -> Iterator[Any]:
+    if get_origin(hint) is typing.Literal:
         return
     if get_origin(hint) is Annotated:
         yield from hint.__metadata__
     for item in get_args(hint):
-        if get_origin(hint) is not typing.Literal:
-            yield from _metadata_in(item, depth + 1)
+        yield from _metadata_in(item)
 
 
 def everything_in(root: kinds.Type) -> Iterator[kinds.Type]:

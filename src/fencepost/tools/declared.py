@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fencepost.core.canonical import canonical, digest
+from fencepost.core.arguments import read_arguments
 from fencepost.core.errors import ArgumentsInvalid, DefinitionInvalid, JsonInvalid
 from fencepost.core.messages import ToolDefinition
-from fencepost.core.strictjson import child, loads, loads_arguments, named, quoted
+from fencepost.core.strictjson import child, loads, named, quoted
 from fencepost.ports import CallContext, Prepared, Reconciled
 from fencepost.tools.function import EffectName, Repeat, define
 from fencepost.tools.refusal import Described
@@ -97,7 +97,7 @@ class DeclaredTool:
     def prepare(self, arguments: str, /) -> Prepared:
         """Validated arguments; `ArgumentsInvalid` says in under 4 KiB what to change."""
         try:
-            sent = loads_arguments(arguments)
+            sent, text, name = read_arguments(arguments)
         except JsonInvalid as why:
             raise self._described.refusal(str(why)) from None
         if self._known is not None and not self._known.issuperset(sent):
@@ -106,8 +106,7 @@ class DeclaredTool:
             first = next(iter(self._validator.iter_errors(sent)))
             path = tuple(int(step) if isinstance(step, int) else str(step) for step in first.instance_path)
             raise self._described.refusal_at(first.message, path, sent)
-        text = canonical(sent)
-        return Prepared(self._definition.name, text, digest(text), sent)
+        return Prepared(self._definition.name, text, name, sent)
 
     def operation_key(self, _prepared: Prepared, /) -> str | None:
         """None: a declared tool has no way to name its effect."""

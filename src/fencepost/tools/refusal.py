@@ -14,7 +14,7 @@ import msgspec
 
 from fencepost.core.errors import ArgumentsInvalid
 from fencepost.core.strictjson import child, quoted
-from fencepost.tools.schema import at, shape
+from fencepost.tools.schema import place_in, shape
 
 # Contract 4.4 says under 4 KiB; the entry around the text has some bytes too.
 MAX_BYTES = 4_000
@@ -57,7 +57,7 @@ class Described:
         text = f"{self._tool}: {_cut(_CONTROL.sub(' ', problem), MAX_PROBLEM)} at {place}"
         if there and not isinstance(found, (dict, list)):
             text += f", found {_brief(found)}"
-        if path and (expected := at(self._schema, path, self._definitions)) is not None:
+        if path and (expected := place_in(self._schema, path, self._definitions)) is not None:
             text += f"; expected there: {_cut(shape(expected, self._definitions), MAX_SHAPE)}"
         return self._said(text + ".")
 
@@ -125,12 +125,9 @@ def _steps(text: str, sent: object) -> list[Any]:
 def _member_meant(
     sent: object, path: Sequence[str | int], members: object, same: Callable[[object], bool]
 ) -> str | None:
-    if not isinstance(members, dict):
-        return None
-    for key in list(members)[:MAX_TRIED]:
-        if same(_with(sent, path, {key: members[key]})):
-            return str(key)
-    return None
+    known = members if isinstance(members, dict) else {}
+    tried = list(known)[:MAX_TRIED]
+    return next((str(key) for key in tried if same(_with(sent, path, {key: known[key]}))), None)
 
 
 def _with(document: Any, path: Sequence[str | int], new: object) -> Any:

@@ -11,6 +11,7 @@ docs/rules.md says the same for the person who writes the file.
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from fnmatch import fnmatchcase
@@ -85,7 +86,7 @@ class Rules(Struct, frozen=True):
         try:
             text = raw.decode()
             found = tomllib.loads(text)
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as why:
+        except (ValueError, RecursionError) as why:
             raise RulesInvalid(f"{name}: not TOML: {why}") from None
         _check_keys(found, _FILE_KEYS, name)
         self_approval = found.get("self_approval", False)
@@ -161,7 +162,7 @@ def _check_keys(table: dict[str, Any], allowed: tuple[str, ...], spot: str) -> N
 
 def _rule(table: dict[str, Any], spot: str) -> Rule:
     _check_keys(table, _RULE_KEYS, spot)
-    if table.get("then") not in set(Verdict):
+    if table.get("then") not in tuple(Verdict):
         problem = f"got {_shown(table['then'])}" if "then" in table else "it is missing"
         raise RulesInvalid(f'{spot}: then must be "allow", "ask" or "deny", {problem}')
     return Rule(
@@ -184,7 +185,7 @@ def _word(table: dict[str, Any], key: str, default: str, spot: str) -> str:
 def _effects(value: Any, spot: str) -> tuple[Effect, ...]:
     values = value if isinstance(value, list) else [value]
     for each in values:
-        if each not in set(Effect):
+        if each not in tuple(Effect):
             raise RulesInvalid(f'{spot}: effect must be "read", "idempotent" or "write", got {_shown(each)}')
     return tuple(Effect(each) for each in values)
 
@@ -203,13 +204,17 @@ def _conditions(value: Any, spot: str) -> tuple[Condition, ...]:
                 raise RulesInvalid(f"{spot}: arguments.{argument} must be a value or {{ in = [values] }}")
         values = one_of if isinstance(wanted, dict) else [wanted]
         for each in values:
-            if not isinstance(each, (str, int, float, bool)) or each != each:  # noqa: PLR0124 - NaN
+            if not isinstance(each, (str, int, float)) or not _is_finite(each):
                 raise RulesInvalid(
                     f"{spot}: arguments.{argument} can be compared with texts, numbers and true or false,"
                     f" got {_shown(each)}"
                 )
         found.append(Condition(argument, tuple(canonical(each) for each in values)))
     return tuple(found)
+
+
+def _is_finite(value: str | float) -> bool:
+    return isinstance(value, str) or math.isfinite(value)
 
 
 def _shown(value: object) -> str:

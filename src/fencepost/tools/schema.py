@@ -14,13 +14,15 @@ import msgspec
 
 from fencepost.core.errors import DefinitionInvalid
 from fencepost.core.strictjson import quoted
-from fencepost.tools.annotations import is_model
 
 REF = "#/$defs/"
 # More allowed values than a model reads in an error text.
 MAX_LISTED = 50
 # Deeper, a shape is no longer something to read.
 MAX_SHAPE_DEPTH = 5
+MAX_SHAPE_PARTS = 300
+# Definitions and unions on the way to one place; foreign schemas may go in circles.
+MAX_HOPS = 4
 
 _BOUND_WORDS = {
     "minimum": ">=",
@@ -43,7 +45,7 @@ def schema_of(arguments: type, descriptions: Mapping[str, str], where: str) -> d
         roots, definitions = msgspec.json.schema_components(
             (arguments,), schema_hook=_model_schema, ref_template=REF + "{name}"
         )
-    except (TypeError, ValueError, NotImplementedError) as why:
+    except (TypeError, ValueError, RuntimeError) as why:  # a model may raise its own kind of RuntimeError
         raise DefinitionInvalid(f"{where}: no JSON Schema can be made of it ({why})") from None
     found: dict[str, Any] = dict(definitions)
     root = found.pop(roots[0]["$ref"].removeprefix(REF))
@@ -57,8 +59,6 @@ def schema_of(arguments: type, descriptions: Mapping[str, str], where: str) -> d
 
 
 def _model_schema(kind: type) -> dict[str, Any]:
-    if not is_model(kind):
-        raise NotImplementedError
     schema: dict[str, Any] = kind.model_json_schema(ref_template=REF + "{model}")  # type: ignore[attr-defined]
     return schema
 
@@ -85,50 +85,67 @@ def _closed(node: Any, definitions: dict[str, Any], where: str) -> Any:
     return found
 
 
-def shape(node: Any, definitions: Mapping[str, Any], depth: int = 0) -> str:
+def shape(node: Any, definitions: Mapping[str, Any]) -> str:
     """What a schema asks for, in a few words: `integer >= 0 and <= 100`, `{"a": integer, "b"?: string}`."""
-    if not isinstance(node, dict) or not node:
-        return "any JSON value"
-    if depth > MAX_SHAPE_DEPTH:
-        return "…"
-    if (named := node.get("$ref")) is not None:
-        return shape(definitions.get(str(named).removeprefix(REF)), definitions, depth + 1)
-    if isinstance(values := node.get("enum"), list):
-        return _listed(values)
-    if "const" in node:
-        return _value(node["const"])
-    for word in ("anyOf", "oneOf"):
-        if isinstance(branches := node.get(word), list):
-            return " or ".join(dict.fromkeys(shape(branch, definitions, depth + 1) for branch in branches))
-    return _typed(node, definitions, depth)
+    return _Words(definitions).of(node, 0)
 
 
-def _typed(node: dict[str, Any], definitions: Mapping[str, Any], depth: int) -> str:
-    kind = node.get("type")
-    if isinstance(kind, list):
-        return " or ".join(_typed({**node, "type": each}, definitions, depth) for each in kind)
-    if kind == "object" or (kind is None and "properties" in node):
-        return _object(node, definitions, depth)
-    bounds = [f"{word} {node[key]}" for key, word in _BOUND_WORDS.items() if key in node]
-    if kind == "array":
-        if isinstance(items := node.get("prefixItems"), list):
-            return "[" + ", ".join(shape(item, definitions, depth + 1) for item in items) + "]"
-        kind = f"array of {shape(node.get('items'), definitions, depth + 1)}"
-    words = str(kind) if kind is not None else "value"
-    return words if not bounds else f"{words} {' and '.join(bounds)}"
+class _Words:
+    """A schema put into words, so many parts of it: one that names itself everywhere would have no end."""
+
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self._definitions = definitions
+        self._left = MAX_SHAPE_PARTS
+
+    def of(self, node: Any, depth: int) -> str:
+        if not isinstance(node, dict) or not node:
+            return "any JSON value"
+        self._left -= 1
+        if depth > MAX_SHAPE_DEPTH or self._left < 0:
+            return "…"
+        if (named := node.get("$ref")) is not None:
+            return self.of(_definition(named, self._definitions), depth + 1)
+        if isinstance(values := node.get("enum"), list):
+            return _listed(values)
+        if "const" in node:
+            return _value(node["const"])
+        for word in ("anyOf", "oneOf"):
+            if isinstance(branches := node.get(word), list):
+                return " or ".join(dict.fromkeys(self.of(branch, depth + 1) for branch in branches))
+        return self._typed(node, depth)
+
+    def _typed(self, node: dict[str, Any], depth: int) -> str:
+        kind = node.get("type")
+        if isinstance(kind, list):
+            return " or ".join(self._typed({**node, "type": each}, depth) for each in kind)
+        if kind == "object" or (kind is None and "properties" in node):
+            return self._object(node, depth)
+        bounds = [f"{word} {node[key]}" for key, word in _BOUND_WORDS.items() if key in node]
+        if kind == "array":
+            if isinstance(items := node.get("prefixItems"), list):
+                return "[" + ", ".join(self.of(item, depth + 1) for item in items) + "]"
+            kind = f"array of {self.of(node.get('items'), depth + 1)}"
+        words = str(kind) if kind is not None else "value"
+        return words if not bounds else f"{words} {' and '.join(bounds)}"
+
+    def _object(self, node: dict[str, Any], depth: int) -> str:
+        properties = node.get("properties")
+        if not isinstance(properties, dict):
+            values = node.get("additionalProperties")
+            return f"object with values: {self.of(values, depth + 1)}" if values else "object"
+        required = node.get("required", ())
+        members = []
+        for name, member in properties.items():
+            if self._left <= 0:
+                members.append("…")
+                break
+            optional = "" if name in required else "?"
+            members.append(f"{quoted(name)}{optional}: {self.of(member, depth + 1)}")
+        return "{" + ", ".join(members) + "}"
 
 
-def _object(node: dict[str, Any], definitions: Mapping[str, Any], depth: int) -> str:
-    properties = node.get("properties")
-    if not isinstance(properties, dict):
-        values = node.get("additionalProperties")
-        return f"object with values: {shape(values, definitions, depth + 1)}" if values else "object"
-    required = node.get("required", ())
-    members = [
-        f"{quoted(name)}{'' if name in required else '?'}: {shape(member, definitions, depth + 1)}"
-        for name, member in properties.items()
-    ]
-    return "{" + ", ".join(members) + "}"
+def _definition(named: object, definitions: Mapping[str, Any]) -> Any:
+    return definitions.get(str(named).removeprefix(REF))
 
 
 def _listed(values: Sequence[Any]) -> str:
@@ -141,23 +158,23 @@ def _value(value: Any) -> str:
     return quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:100]
 
 
-def at(node: Any, path: Sequence[str | int], definitions: Mapping[str, Any]) -> Any:
+def place_in(schema: Any, path: Sequence[str | int], definitions: Mapping[str, Any], hops: int = 0) -> Any:
     """The part of a schema that a place in a document has to fit; None when the schema does not say."""
-    for depth in range(len(path) + 1):
-        while isinstance(node, dict) and (named := node.get("$ref")) is not None:
-            node = definitions.get(str(named).removeprefix(REF))
-        if not isinstance(node, dict) or depth == len(path):
-            return node
-        for branch in node.get("anyOf", ()):
-            if (found := at(branch, path[depth:], definitions)) is not None:
-                return found
-        node = _member(node, path[depth])
-    return node
+    if not isinstance(schema, dict) or hops > MAX_HOPS:
+        return None
+    if (named := schema.get("$ref")) is not None:
+        return place_in(_definition(named, definitions), path, definitions, hops + 1)
+    if not path:
+        return schema
+    if "anyOf" not in schema:
+        return place_in(_member(schema, path[0]), path[1:], definitions, hops)
+    found = (place_in(branch, path, definitions, hops + 1) for branch in schema["anyOf"][:MAX_LISTED])
+    return next((place for place in found if place is not None), None)
 
 
 def _member(node: dict[str, Any], key: str | int) -> Any:
     if isinstance(key, str):
         properties = node.get("properties", {})
-        return properties[key] if key in properties else node.get("additionalProperties") or None
+        return properties[key] if key in properties else node.get("additionalProperties")
     first = node.get("prefixItems", ())
-    return first[key] if key < len(first) else node.get("items") or None
+    return first[key] if key < len(first) else node.get("items")

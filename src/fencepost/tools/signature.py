@@ -58,10 +58,7 @@ def signature_of(function: Callable[..., Any], name: str) -> Signature:
         fields.append(_field(parameter, understood(hint, spot)))
     if len(contexts) > 1:
         raise DefinitionInvalid(f"{where}: one CallContext is enough, found {' and '.join(contexts)}")
-    try:
-        arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=False)
-    except (TypeError, ValueError) as why:
-        raise DefinitionInvalid(f"{where}: its parameters cannot be validated ({why})") from None
+    arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=False)
     return Signature(arguments, tuple(f[0] for f in fields), descriptions, about, next(iter(contexts), None))
 
 
@@ -74,7 +71,7 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
             f"{where}: an annotation names something that its module does not ({why}); define the type at the"
             " top of the module"
         ) from None
-    except TypeError as why:
+    except (TypeError, SyntaxError) as why:
         raise DefinitionInvalid(f"{where}: its annotations cannot be read ({why})") from None
 
 
