@@ -43,7 +43,7 @@ class Model(Protocol):
     async def reply(self, request: ModelRequest, sink: Sink | None, /) -> Reply: ...
 
 
-class CallContext(Struct, frozen=True):
+class CallContext(Struct, frozen=True, gc=False):
     """What a running tool may know about its call. `seconds` is the time it has.
 
     `key` is the idempotency key: the same at every start of this call, unique to it (contract 8.2).
@@ -59,7 +59,7 @@ class CallContext(Struct, frozen=True):
     seconds: float
 
 
-class Prepared(Struct, frozen=True):
+class Prepared(Struct, frozen=True, gc=False):
     """Arguments that passed a tool's validation: the only thing a tool can be run with (contract 4.5).
 
     `canonical` is the one object of contract 4.1 as text, `digest` its SHA-256, `values` what the function gets.
@@ -132,7 +132,7 @@ class Boundary(Protocol):
     def authorize(self, principal: str, definition: ToolDefinition, arguments: str, /) -> Authorization: ...
 
 
-class TaskRow(Struct, frozen=True):
+class TaskRow(Struct, frozen=True, gc=False):
     """What a store keeps of a task beside its journal; everything here can be rebuilt from the journal or lease.
 
     Times are seconds since 1970 by the store's clock. `seconds` is task time used (contract 6.4).
@@ -174,7 +174,7 @@ class Totals(Struct, frozen=True, gc=False):
     calls: int = 0
 
 
-class NewTask(Struct, frozen=True):
+class NewTask(Struct, frozen=True, gc=False):
     """A task to be created: its row's fixed part and entry 1. `id` is made by the caller, so a retry is safe."""
 
     tenant: str
@@ -195,7 +195,7 @@ class Lease(Struct, frozen=True, gc=False):
     until: float | None
 
 
-class Claimed(Struct, frozen=True):
+class Claimed(Struct, frozen=True, gc=False):
     """A task that is now ours to run: its lease, its row and its whole journal, read in the claim's transaction."""
 
     lease: Lease
@@ -237,7 +237,7 @@ class Receipt(Struct, frozen=True, gc=False):
     at: float
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, gc=False):
     """What somebody who is not the worker does to a task (cancel, approval, expiry, reaper, operator).
 
     Applied in the same transaction that read the journal; `bump` moves the epoch, so that a run in flight is

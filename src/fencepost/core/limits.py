@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from fencepost.core.errors import LimitsInvalid
 
 
-class Limits(Struct, frozen=True, omit_defaults=True):
+class Limits(Struct, frozen=True, omit_defaults=True, gc=False):
     """What a task may use; seconds, bytes and nano-units of money. Zero or negative is refused.
 
     `steps` counts accepted replies, the answer included. `cost_nano` None means no money limit;

@@ -107,7 +107,7 @@ class ToolMessage(Struct, frozen=True, tag="tool", omit_defaults=True, gc=False)
 Message = UserMessage | AssistantMessage | ToolMessage
 
 
-class ToolDefinition(Struct, frozen=True, omit_defaults=True):
+class ToolDefinition(Struct, frozen=True, omit_defaults=True, gc=False):
     """What a task was told a tool is: part of entry 1, bound by `digest` (contract 2.6).
 
     `schema` is JSON Schema as JSON text; `timeout` is seconds, None means the task's `tool_seconds`.
@@ -125,7 +125,7 @@ class ToolDefinition(Struct, frozen=True, omit_defaults=True):
     digest: str = ""
 
 
-class ModelRequest(Struct, frozen=True):
+class ModelRequest(Struct, frozen=True, gc=False):
     """Everything a model adapter may know of a task when it is asked for a reply."""
 
     instructions: str
@@ -138,7 +138,7 @@ class ModelRequest(Struct, frozen=True):
     answer: str = "text"
 
 
-class ModelProfile(Struct, frozen=True, omit_defaults=True):
+class ModelProfile(Struct, frozen=True, omit_defaults=True, gc=False):
     """What budgets need to know of a model before it is called (contract 6.5).
 
     Prices are nano-units of money per token; None is an unknown price, never a free one.

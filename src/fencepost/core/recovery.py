@@ -28,7 +28,7 @@ class OnUnknown(enum.StrEnum):
 TELL, STOP = Reaction.TELL_MODEL, Reaction.STOP
 
 
-class Recovery(Struct, frozen=True, omit_defaults=True):
+class Recovery(Struct, frozen=True, omit_defaults=True, gc=False):
     """One reaction for each failure kind; use `Recovery.default()` or `Recovery.strict()` and change fields.
 
     `repeats` is the number of equal calls with equal results at which the task stops, that call not executed.

@@ -95,7 +95,7 @@ class Done(Struct, frozen=True, gc=False):
     writes_before: int
 
 
-class State(Struct, frozen=True):
+class State(Struct, frozen=True, gc=False):
     """What a journal amounts to. `profile` is the model this run would ask; it is not part of the journal."""
 
     opened: Opened | None = None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from fencepost.core.entries import ENTRY_VERSION, Opened, decode_body, encode_body, kind_of
 from fencepost.core.errors import DefinitionInvalid
@@ -103,18 +104,21 @@ class Agent:
 
     def opened(self, prompt: str, requester: str, labels: tuple[tuple[str, str], ...] = ()) -> Opened:
         """Entry 1 of a task of this agent."""
+        return replace(self._opened, prompt=prompt, requester=requester, labels=labels)
+
+    @functools.cached_property
+    def _opened(self) -> Opened:
         opened = Opened(
-            prompt,
+            "",
             self.name,
             self.instructions,
             self.definitions,
             self.limits,
             self.recovery,
             self.definition,
-            requester,
+            "",
             answer=self.answer,
             model=self.model.profile.name,
-            labels=labels,
         )
         # Read back once: where a caller wrote 5 for 5.0, the entry must encode the same before and after a store.
         return decode_body(kind_of(opened), ENTRY_VERSION, encode_body(opened))  # type: ignore[return-value]

@@ -109,7 +109,7 @@ async def run(
     """
     live = live or Live()
     task = task or new_task_id()
-    live.publish(Event("start", tenant, task, live.newest(tenant, task)))
+    _begin(live, tenant, task)
     try:
         await open_task(
             agent, prompt, store=store, tenant=tenant, principal=principal, task=task, labels=labels
@@ -129,6 +129,11 @@ async def run(
         approval_seconds=approval_seconds,
         _started=True,
     )
+
+
+def _begin(live: Live, tenant: str, task: str) -> None:
+    if live.listening:
+        live.publish(Event("start", tenant, task, live.newest(tenant, task)))
 
 
 async def open_task(
@@ -176,7 +181,7 @@ async def resume(
     """
     live, clock = live or Live(), clock or SystemClock()
     if not _started:
-        live.publish(Event("start", tenant, task, live.newest(tenant, task)))
+        _begin(live, tenant, task)
     try:
         agent.check()
         claimed = await store.claim(
@@ -261,6 +266,8 @@ async def _outcome(running: Run) -> str:
 
 def _tell(live: Live, claimed: Claimed, kind: str, detail: str, row: TaskRow | None = None) -> None:
     """Tell how a run ended, under the newest epoch: a run that was fenced has an end to tell too (contract 1)."""
+    if not live.listening:
+        return
     lease = claimed.lease
     state = None if row is None else row.state
     totals = None if row is None else Totals(row.tokens, row.cost_nano, row.steps, row.calls)

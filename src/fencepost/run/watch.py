@@ -11,6 +11,10 @@ import math
 from collections.abc import Callable
 
 
+def _nobody() -> None:
+    """Who is told after the end."""
+
+
 class Watch:
     """Calls `expired` when the armed deadline passes; `disarm` makes it not."""
 
@@ -37,8 +41,8 @@ class Watch:
         self._deadline = None
 
     def close(self) -> None:
-        """Forget the timer."""
-        self._deadline = None
+        """Forget the timer, and whom it would have told."""
+        self._deadline, self._expired = None, _nobody
         if self._handle is not None:
             self._handle.cancel()
             self._handle, self._due = None, math.inf
