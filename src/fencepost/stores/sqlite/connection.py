@@ -46,15 +46,20 @@ def check_place(path: Path, *, mounts: str | None = None) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise StoreFailed(f"the folder {folder} does not exist; create it or give another path")
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not _may(folder, os.W_OK | os.X_OK):
         raise StoreReadOnly(f"the folder {folder} cannot be written, and a store keeps its log beside it")
-    if path.exists() and not os.access(path, os.W_OK | os.R_OK):
+    if path.exists() and not _may(path, os.W_OK | os.R_OK):
         raise StoreReadOnly(f"{path} cannot be written; make it writable or copy it")
     networked = network_filesystem(path.resolve(), mounts_of_this_machine() if mounts is None else mounts)
     if networked is not None:
         raise StoreFailed(
             f"{path} is on a network filesystem ({networked}), where file locks do not hold; use a local disk"
         )
+
+
+def _may(path: Path, mode: int) -> bool:
+    """Whether this process may; asked for the user it acts as, not for the one who started it."""
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 class Opener:
@@ -70,10 +75,8 @@ class Opener:
         try:
             if db.readonly("main"):
                 raise StoreReadOnly(f"{self.path} cannot be written; make it writable or copy it")
-            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # it may not be ours: change nothing
             # The first schema is written without a log, so that the file's own header says whose it is.
             migrate(db, str(self.path), migrations=bundled(), now=now())
-            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self._configure(db)
         except apsw.Error as why:
             failure = store_failed(why, str(self.path), system_errno=db.system_errno)

@@ -49,10 +49,8 @@ def bundled() -> tuple[Migration, ...]:
 
 def identify(db: apsw.Connection, path: str, *, latest: int) -> int:
     """The schema number of the store, 0 for an empty file; StoreForeign or StoreNewer if it is not for us."""
-    application = _number(db, "PRAGMA application_id")
-    version = _number(db, "PRAGMA user_version")
+    application, version, objects = _identity(db)
     if application != APPLICATION_ID:
-        objects = _number(db, "SELECT count(*) FROM sqlite_schema")
         if application or version or objects:
             raise StoreForeign(
                 f"{path} is another application's database (application_id {application}); give another path"
@@ -96,6 +94,19 @@ def migrate(db: apsw.Connection, path: str, *, migrations: Sequence[Migration], 
             )
     if len(applied) != len(expected):
         raise StoreForeign(f"{path} lists {len(applied)} migrations for schema {latest}; restore a backup")
+
+
+def _identity(db: apsw.Connection) -> tuple[int, int, int]:
+    """Application id, schema number and count of objects, of one moment: another may be creating the file."""
+    begun = not db.in_transaction
+    if begun:
+        fetch(db, "BEGIN")
+    try:
+        objects = _number(db, "SELECT count(*) FROM sqlite_schema")
+        return _number(db, "PRAGMA application_id"), _number(db, "PRAGMA user_version"), objects
+    finally:
+        if begun and db.in_transaction:
+            fetch(db, "ROLLBACK")
 
 
 def _number(db: apsw.Connection, sql: str) -> int:

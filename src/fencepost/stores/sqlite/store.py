@@ -50,7 +50,8 @@ class SqliteStore:
     """A Store in one local file, which any number of local processes may have open.
 
     Opening creates the file or brings its schema up to date; the StoreFailed it raises says why it cannot.
-    `hooks` is called at the points of `stores.hooks`, in whichever thread commits. `vfs` names a SQLite VFS.
+    `hooks` is called at the points of `stores.hooks`, in whichever thread commits. `vfs` names a SQLite VFS,
+    `monotonic` measures how fast commits are.
     """
 
     def __init__(
@@ -61,11 +62,14 @@ class SqliteStore:
         hooks: Hooks | None = None,
         busy_seconds: float = BUSY_SECONDS,
         vfs: str | None = None,
+        monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.path = Path(path).absolute()
         self._now, self._hooks = now, hooks
         self._opener = Opener(self.path, busy_seconds=busy_seconds, vfs=vfs)
-        self._writer = Writer(self._opener.first(now=now), str(self.path), hooks=hooks)
+        self._writer = Writer(
+            self._opener.first(now=now), str(self.path), hooks=hooks, monotonic=monotonic
+        )
         self._reading, self._beating = threading.Lock(), threading.Lock()
         self._reader: apsw.Connection | None = None
         self._pulse: apsw.Connection | None = None

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -56,8 +55,10 @@ class _Member:
 class Writer:
     """Runs closures in transactions on the store's one writing connection."""
 
-    def __init__(self, db: apsw.Connection, path: str, *, hooks: Hooks | None) -> None:
-        self._db, self._path, self._hooks = db, path, hooks
+    def __init__(
+        self, db: apsw.Connection, path: str, *, hooks: Hooks | None, monotonic: Callable[[], float]
+    ) -> None:
+        self._db, self._path, self._hooks, self._monotonic = db, path, hooks, monotonic
         self.lock = threading.Lock()  # held for every transaction of this process, heartbeats included
         self._counting = threading.Lock()
         self._in_flight = 0
@@ -117,7 +118,7 @@ class Writer:
     def _commit_alone(self, name: str, work: Callable[[apsw.Connection], T]) -> T:
         db, hooks = self._db, self._hooks
         with self.lock:
-            began = time.perf_counter()
+            began = self._monotonic()
             try:
                 fetch(db, "BEGIN IMMEDIATE")
                 result = work(db)
@@ -129,7 +130,7 @@ class Writer:
             except BaseException:
                 self._undo()
                 raise
-            self._measured(time.perf_counter() - began)
+            self._measured(self._monotonic() - began)
         if hooks is not None:
             hooks(f"{name}.after")
         return result
@@ -185,7 +186,7 @@ class Writer:
 
     def _commit_together(self, members: list[_Member]) -> None:
         with self.lock:
-            began = time.perf_counter()
+            began = self._monotonic()
             try:
                 fetch(self._db, "BEGIN IMMEDIATE")
                 for member in members:
@@ -193,7 +194,7 @@ class Writer:
                 fetch(self._db, "COMMIT")
             except BaseException as why:  # noqa: BLE001 - the thread must live, and every member must hear
                 self._fail_all(members, why)
-            self._measured(time.perf_counter() - began)
+            self._measured(self._monotonic() - began)
         if self._hooks is not None:
             self._tell_hooks(members, self._hooks)
         with self._counting:
