@@ -15,7 +15,7 @@ import msgspec
 
 from fencepost.core.canonical import canonical
 from fencepost.core.entries import NO_VALUE, Answer, CallEnded, Claim
-from fencepost.core.errors import FencepostError
+from fencepost.core.errors import ArgumentsInvalid, FencepostError, JsonInvalid
 from fencepost.core.pointer import resolve
 from fencepost.core.state import State, evidence_of
 from fencepost.core.strictjson import loads
@@ -156,9 +156,10 @@ def parse_answer(text: str) -> Answer:
 
 
 def _convert(text: str) -> Answer:
-    from fencepost.core.errors import ArgumentsInvalid
-
-    document = loads(text or "{}")
+    try:
+        document = loads(text or "{}")
+    except JsonInvalid as why:
+        raise ArgumentsInvalid(f"answer: {why}") from None
     if not isinstance(document, dict):
         raise ArgumentsInvalid("answer: $ must be an object with summary, evidence_ids and claims")
     try:
