@@ -242,7 +242,7 @@ async def held(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def forever(*_: Any) -> None:
+async def forever(*_: Any) -> Any:
     """Never ends by itself."""
     await asyncio.Event().wait()
 
