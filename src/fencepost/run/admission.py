@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from fencepost.core.entries import AdmittedCall, Refusal, Replied, Verdict
@@ -18,6 +19,7 @@ from fencepost.core.messages import EXECUTABLE_FINISHES, Finish, Reply, ToolCall
 from fencepost.core.state import ANSWER_TOOL, State
 from fencepost.core.strictjson import MAX_BYTES
 from fencepost.ports import Boundary, Prepared, Tool
+from fencepost.run.foreign import authorized, describe
 
 # Contract 3.4: longer ids are no ids.
 ID_CHARS_MOST = 256
@@ -45,7 +47,8 @@ def admit(
     attempt: int,
 ) -> tuple[Replied, dict[int, Prepared]]:
     """The reply as an entry, and the prepared arguments of the calls that may run, by position."""
-    charged_tokens, charged_nano = charge(reply.usage, state)
+    usage = believable(reply.usage)
+    charged_tokens, charged_nano = charge(usage, state)
     cited = state.opened is not None and state.opened.answer == "cited"
     finish = reply.finish
     executable = finish is Finish.TOOL_CALLS or finish is Finish.STOP
@@ -68,15 +71,22 @@ def admit(
         reply.finish,
         text=_printable(reply.text),
         calls=tuple(calls),
-        usage=reply.usage,
+        usage=usage,
         charged_tokens=charged_tokens,
         charged_nano=charged_nano,
-        opaque=reply.opaque,
+        opaque=tuple(reply.opaque),
         model=reply.model,
     )
     if not cited:
         return entry, prepared
     return _with_answer(entry, reply, answers, state, sent), prepared
+
+
+def believable(usage: Usage | None) -> Usage | None:
+    """The usage without what no provider can mean: less than nothing is unknown, so it refunds no budget."""
+    if usage is None or not any(n is not None and n < 0 for n in structs.astuple(usage)):
+        return usage
+    return Usage(*(None if n is not None and n < 0 else n for n in structs.astuple(usage)))
 
 
 def charge(usage: Usage | None, state: State) -> tuple[int, int | None]:
@@ -130,7 +140,9 @@ def _look_at(
         prepared = tool.prepare(call.arguments)
     except ArgumentsInvalid as why:
         return _refused(call, given, sent_id, "invalid_arguments", str(why))
-    verdict = boundary.authorize(principal, tool.definition, prepared.canonical)
+    except Exception as error:  # noqa: BLE001 - foreign code: what cannot look at arguments does not get them
+        return _refused(call, given, sent_id, "invalid_arguments", f"not checked: {describe(error)}")
+    verdict = authorized(boundary, principal, tool.definition, prepared.canonical)
     admitted = AdmittedCall(
         given,
         sent_id,

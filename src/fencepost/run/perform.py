@@ -1,4 +1,4 @@
-"""What came of one effect in the world, as a value: the only place that catches foreign exceptions.
+"""What came of one effect in the world, as a value.
 
 A tool that raises anything, its own CancelledError included, makes one failed call and never a dead run
 (contract 5.2). What an effect brought becomes the body of an entry here; nothing is committed here.
@@ -14,14 +14,13 @@ from msgspec import Struct
 
 from fencepost.core.entries import AttemptFailed, CallEnded, CallStatus
 from fencepost.core.errors import ArgumentsInvalid, ModelFailed, ToolFailed
-from fencepost.core.limits import Limits
+from fencepost.core.limits import LARGEST, Limits
 from fencepost.core.state import RELEASED, State
 from fencepost.core.values import stored
 from fencepost.ports import Prepared, Reconciled, Tool
-from fencepost.run.admission import charge
+from fencepost.run.admission import believable, charge
+from fencepost.run.foreign import DETAIL_CHARS_MOST, describe, words_of
 
-# An exception's words are for the journal; longer ones are cut there.
-DETAIL_CHARS_MOST = 2000
 # The pause before another attempt where the provider named none: doubled each time, with jitter.
 BACKOFF_SECONDS = 0.5
 
@@ -50,7 +49,7 @@ class Returned(Struct, frozen=True, gc=False):
 Outcome = Returned | Raised | Lost
 
 
-class Call(Struct, frozen=True):
+class Call(Struct, frozen=True, gc=False):
     """One start of one call: what is needed to run it and to say what came of it."""
 
     step: int
@@ -84,9 +83,9 @@ def ended(call: Call, outcome: Returned | Raised, limits: Limits) -> tuple[CallE
 
 def _failed(call: Call, error: BaseException, limits: Limits) -> CallEnded:
     if isinstance(error, ToolFailed):
-        said, failure = str(error), "tool_error"
+        said, failure = words_of(error), "tool_error"
     elif isinstance(error, ArgumentsInvalid):
-        said, failure = str(error), "invalid_arguments"
+        said, failure = words_of(error), "invalid_arguments"
     else:
         said, failure = f"{call.tool.definition.name} failed with {describe(error)}", "tool_error"
     text = stored(said, limit=min(DETAIL_CHARS_MOST, limits.result_bytes))
@@ -101,20 +100,18 @@ def _failed(call: Call, error: BaseException, limits: Limits) -> CallEnded:
     )
 
 
+def refused(step: int, position: int, tool: str, error: Exception) -> CallEnded:
+    """The result of a call whose arguments the tool took when they were admitted, and does not take now."""
+    invalid = isinstance(error, ArgumentsInvalid)
+    said = f"{tool} did not take the arguments: {describe(error)}"
+    failure = "invalid_arguments" if invalid else "tool_error"
+    return CallEnded(step, position, CallStatus.FAILED, said, failure=failure)
+
+
 def timed_out(call: Call) -> CallEnded:
     """The result of a call that may be made again and did not end in time."""
     said = f"{call.tool.definition.name} did not end within {call.seconds:g} s"
     return CallEnded(call.step, call.position, CallStatus.TIMEOUT, said, failure="timeout")
-
-
-def describe(error: BaseException) -> str:
-    """An exception's type and words, bounded, whatever its `__str__` does."""
-    try:
-        words = str(error)
-    except Exception:  # foreign code: an exception may fail to describe itself
-        words = ""
-    words = words.encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
-    return f"{type(error).__name__}: {words}"[:DETAIL_CHARS_MOST] if words else type(error).__name__
 
 
 def attempt_failed(state: State, outcome: Raised | Lost, seconds: float) -> AttemptFailed:
@@ -135,7 +132,7 @@ def attempt_failed(state: State, outcome: Raised | Lost, seconds: float) -> Atte
     error = outcome.error
     if not isinstance(error, ModelFailed):
         error = ModelFailed(describe(error), kind="error")
-    tokens, nano = charge(error.usage, state)
+    tokens, nano = charge(believable(error.usage), state)
     return AttemptFailed(
         asked.step,
         asked.attempt,
@@ -150,8 +147,8 @@ def attempt_failed(state: State, outcome: Raised | Lost, seconds: float) -> Atte
 
 def _pause(error: ModelFailed, attempt: int) -> float:
     if error.retry_after is not None and error.retry_after >= 0:
-        return float(error.retry_after)
-    return BACKOFF_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
+        return min(float(error.retry_after), LARGEST)
+    return BACKOFF_SECONDS * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
 
 
 def reconciled(outcome: Outcome) -> Reconciled:
