@@ -50,13 +50,14 @@ class _Task:
     """One task: the row's fields, its journal, and how far the chain has been computed."""
 
     __slots__ = (
-        "attempts", "created_at", "entries", "epoch", "expires_at", "head", "head_seq", "late",
+        "attempts", "created_at", "definition", "entries", "epoch", "expires_at", "head", "head_seq", "late",
         "lease_until", "new", "not_before", "opened", "opened_id", "reason", "seconds", "seq", "state",
         "totals", "updated_at", "waiting_for", "worker",
     )  # fmt: skip
 
     def __init__(self, new: NewTask, opened: Opened, at: float) -> None:
         self.new, self.opened, self.opened_id = new, opened, new.commit_id
+        self.definition = opened.definition
         self.state, self.seq, self.epoch, self.attempts = TaskState.PENDING, 1, 0, 0
         self.created_at = self.updated_at = at
         self.seconds, self.totals = 0.0, Totals()
@@ -81,7 +82,7 @@ class _Task:
         new, opened, totals = self.new, self.opened, self.totals
         return TaskRow(
             tenant=new.tenant, id=new.id, agent=opened.agent, requester=opened.requester,
-            definition=opened.definition, state=self.state, seq=self.seq, epoch=self.epoch,
+            definition=self.definition, state=self.state, seq=self.seq, epoch=self.epoch,
             attempts=self.attempts, created_at=self.created_at, updated_at=self.updated_at,
             seconds=self.seconds, prompt=opened.prompt, waiting_for=self.waiting_for, reason=self.reason,
             tokens=totals.tokens, cost_nano=totals.cost_nano, steps=totals.steps, calls=totals.calls,
@@ -147,7 +148,7 @@ class MemoryStore:
             at = self._now()
             found = None
             for one in self._candidates(tenant, task):
-                if definitions is not None and one.opened.definition not in definitions:
+                if definitions is not None and one.definition not in definitions:
                     continue
                 if not rules.claimable(
                     one.state, not_before=one.not_before, lease_until=one.lease_until, now=at,
@@ -262,6 +263,7 @@ class MemoryStore:
                 held.entries.append(
                     Entry(held.seq, epoch, at, by, row.attempts, commit_id, row.seconds, body)
                 )
+            held.definition = rules.accepted(change.bodies) or held.definition
             held.updated_at, held.totals = at, change.totals
             if change.to is _RUNNING:
                 if change.bump:  # its worker is fenced: whoever comes next may have it at once

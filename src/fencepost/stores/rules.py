@@ -81,6 +81,15 @@ def check_change(change: Change, row: TaskRow) -> Stopped | None:
     return check_bodies(change.bodies, change.to)
 
 
+def accepted(bodies: Iterable[EntryBody]) -> str | None:
+    """The definition that is the task's from here on, if one was accepted: claims go by it (contract 2.6)."""
+    found = None
+    for body in bodies:
+        if isinstance(body, DefinitionAccepted):
+            found = body.definition
+    return found
+
+
 def is_nothing(change: Change | None, row: TaskRow) -> bool:
     """Whether an act found nothing to do: no bodies and no new state."""
     return change is None or (not change.bodies and change.to is row.state)
@@ -216,6 +225,7 @@ def first_difference(row: TaskRow, stored: Iterable[StoredEntry], late: int) -> 
     that this program cannot read.
     """
     head, seq, epoch, last = CHAIN_START, 0, 0, None
+    definition = row.definition
     for entry in stored:
         seq += 1
         if entry.seq != seq:
@@ -234,9 +244,13 @@ def first_difference(row: TaskRow, stored: Iterable[StoredEntry], late: int) -> 
         if isinstance(last, Opened) != (seq == 1):
             return f"entry {seq} is {entry.kind}: Opened is entry 1 and only entry 1"
         if isinstance(last, Opened):
-            opened = (last.agent, last.requester, last.definition, last.prompt)
-            if opened != (row.agent, row.requester, row.definition, row.prompt):
-                return "agent, requester, definition or prompt of the row are not those of entry 1"
+            opened = (last.agent, last.requester, last.prompt)
+            if opened != (row.agent, row.requester, row.prompt):
+                return "agent, requester or prompt of the row are not those of entry 1"
+        if isinstance(last, Opened | DefinitionAccepted):
+            definition = last.definition
+    if definition != row.definition:
+        return f"the row has definition {row.definition}, the journal {definition}"
     return _row_difference(row, head=head, seq=seq, epoch=epoch, last=last, late=late)
 
 

@@ -137,6 +137,9 @@ UPDATE tasks SET epoch = epoch + 1, lease_until = ?
 WHERE tenant = ? AND id = ? AND epoch = ? AND state = 'RUNNING'
 """
 
+# An operator accepted a changed definition, in this transaction: claims go by it from here on.
+ACCEPT = "UPDATE tasks SET definition = ? WHERE tenant = ? AND id = ?"
+
 # One entry of a task whose row this transaction has just advanced.
 ENTRY = """
 INSERT INTO entries (task, seq, epoch, at, by, attempt, commit_id, seconds, kind, v, body)

@@ -242,6 +242,8 @@ def intervene(
     envelope = (epoch, at, by, row.attempts, rules.act_id(epoch, row.seq + 1), row.seconds)
     _write_entries(db, number, row.seq, envelope, encoded)
     _hold(db, tenant, task, settle=change.settle, operations=())
+    if (definition := rules.accepted(change.bodies)) is not None:
+        fetch(db, sql.ACCEPT, (definition, tenant, task))
     return read_row(db, tenant, task), True
 
 
