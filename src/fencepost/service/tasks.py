@@ -17,7 +17,7 @@ from fencepost.core.entries import (
     EntryBody,
     OutcomeResolved,
 )
-from fencepost.core.errors import DecisionRefused, TaskConflict
+from fencepost.core.errors import DecisionRefused, TaskConflict, TaskNotFound
 from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState
 from fencepost.core.state import State, fold
 from fencepost.ports import Act, AuditRecord, Change, Store, TaskRow, Totals
@@ -87,7 +87,7 @@ async def decide_approval(
 
     try:
         return await _intervene(store, tenant, task, by, act, live)
-    except DecisionRefused as why:
+    except (DecisionRefused, TaskNotFound) as why:
         await store.audit(AuditRecord(tenant, by, decision, task, "refused", str(why)))
         raise
 
@@ -134,7 +134,7 @@ async def resolve_outcome(
 
     try:
         return await _intervene(store, tenant, task, by, act, live)
-    except DecisionRefused as why:
+    except (DecisionRefused, TaskNotFound) as why:
         await store.audit(AuditRecord(tenant, by, f"resolve {verdict}", task, "refused", str(why)))
         raise
 
