@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 
-from fencepost.cli.page import Page, page_for
+from fencepost.cli.page import page_for
 from fencepost.cli.text import document, json_line
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fencepost.service.surface import Store
 
 P = ParamSpec("P")
+# What is still at work when a command ends, a store that closes above all, has so long. Seconds.
+CLOSING_SECONDS = 5.0
 Work = Callable[Concatenate["Desk", P], Coroutine[Any, Any, "int | None"]]
 
 
@@ -75,6 +77,21 @@ class Desk:
         return shlex.join(("fencepost", *words, *store))
 
 
+def run_loop(work: Coroutine[Any, Any, int | None]) -> int | None:
+    """What the work returns. Unlike `asyncio.run`, it does not wait for threads: one that hangs may never end."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(loop.create_task(work))
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=CLOSING_SECONDS))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
 def command(work: Work[P]) -> Callable[P, None]:
     """The work as a click callback with `--json` and `--store`; leaves with the code the work returns."""
 
@@ -92,10 +109,7 @@ def command(work: Work[P]) -> Callable[P, None]:
             finally:
                 await desk.close()
 
-        code = asyncio.run(at_the_desk())
+        code = run_loop(at_the_desk())
         ctx.exit(0 if code is None else int(code))
 
     return callback
-
-
-__all__ = ["Desk", "Page", "command"]

@@ -146,9 +146,9 @@ class Signals:
 
     def _out(self, code: Exit) -> None:
         """Leave at once: nothing that hangs keeps us. A commit in flight is whole or not there."""
-        self._progress.close()
-        with contextlib.suppress(OSError, RuntimeError):
-            os.write(2, f"fencepost: left at once; see {self._desk.hint('show', self._task)}\n".encode())
+        told = f"fencepost: left at once; see {self._desk.hint('show', self._task)}\n"
+        with contextlib.suppress(OSError):  # not through any stream: this may have interrupted one of its writes
+            os.write(2, (self._progress.parting + told).encode())
         os._exit(code)
 
     def _cancel_soon(self) -> None:
@@ -157,7 +157,8 @@ class Signals:
     async def _cancel(self) -> None:
         self._progress.say(("Cancelling the task; its journal stays. Ctrl-C again leaves at once.", "warn"))
         try:
-            await cancel(self._store, self._task, by=self._desk.app.principal, live=self._live)
+            row = await cancel(self._store, self._task, by=self._desk.app.principal, live=self._live)
+            self._progress.say(f"It is {row.state.value}; nothing of it starts from now on.")
         except FencepostError as why:
             self._progress.say(("It cannot be cancelled: ", "bad"), str(why))
             self._running.cancel()

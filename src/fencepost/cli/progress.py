@@ -62,6 +62,11 @@ class Progress:
         if live is not None:
             live.stop()
 
+    @property
+    def parting(self) -> str:
+        """What a terminal is sent by a process that leaves at once: no bars below, the cursor shown."""
+        return "" if self._live is None else "\r\x1b[J\x1b[?25h"
+
     def begin(self, totals: Totals, seconds: float) -> None:
         """Count from what earlier runs of the task have used."""
         self._totals, self._seconds, self._at = totals, seconds, time.monotonic()
