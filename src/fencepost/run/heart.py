@@ -24,7 +24,6 @@ class Heart:
         self._lease_seconds = lease_seconds
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
-        run.lease_until = clock.monotonic() + lease_seconds
         self._thread = threading.Thread(target=self._beat_on, name=f"fencepost-heart-{run.task}", daemon=True)
         self._thread.start()
 

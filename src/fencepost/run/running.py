@@ -7,6 +7,8 @@ the journal, the transcript, the spend and the reason, whatever the end was (con
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import os
 import secrets
 from collections.abc import Sequence
@@ -14,13 +16,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from fencepost.core.closing import closing, lost_operations
-from fencepost.core.entries import Answer, Ask, Entry
-from fencepost.core.errors import DefinitionInvalid, Fenced, FencepostError, TaskConflict
-from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState, state_after
+from fencepost.core.entries import Answer, Ask, Entry, Opened
+from fencepost.core.errors import DefinitionInvalid, Fenced, StoreFailed, TaskConflict, TaskNotFound
 from fencepost.core.history import Log
+from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState, state_after
 from fencepost.core.messages import Message
 from fencepost.core.state import State, fold, resumed
-from fencepost.ports import Change, Claimed, Clock, NewTask, Store, TaskRow, Totals
+from fencepost.ports import Change, Claimed, Clock, Lease, NewTask, Store, TaskRow, Totals
 from fencepost.run.agent import Agent
 from fencepost.run.clock import SystemClock
 from fencepost.run.heart import Heart
@@ -146,7 +148,10 @@ async def open_task(
     task: str | None = None,
     labels: tuple[tuple[str, str], ...] = (),
 ) -> TaskRow:
-    """Create the task PENDING; returns its row. Raises DefinitionInvalid when it could never run."""
+    """Create the task PENDING; returns its row. Raises DefinitionInvalid when it could never run.
+
+    The same request with the same `task` again is that task; another one raises TaskConflict.
+    """
     agent.check()
     if not prompt.strip():
         raise DefinitionInvalid("the prompt is empty; say what the task is")
@@ -158,7 +163,8 @@ async def open_task(
         raise DefinitionInvalid("the prompt holds NUL or half a surrogate pair, which no store can keep")
     task = task or new_task_id()
     opened = agent.opened(prompt, principal, labels)
-    return await store.open_task(NewTask(tenant, task, principal, f"open/{task}", opened))
+    asked = hashlib.sha256(f"{principal}\0{opened.definition}\0{prompt}".encode()).hexdigest()
+    return await store.open_task(NewTask(tenant, task, principal, f"open/{asked}", opened))
 
 
 async def resume(
@@ -182,58 +188,67 @@ async def resume(
     live, clock = live or Live(), clock or SystemClock()
     if not _started:
         _begin(live, tenant, task)
+    began = clock.monotonic()
+    worker = worker or worker_name()
     try:
         agent.check()
         claimed = await store.claim(
-            worker or worker_name(),
+            worker,
             lease_seconds=lease_seconds,
             definitions=frozenset({agent.definition}),
             tenant=tenant,
             task=task,
             take_over=take_over,
         )
-        if claimed is None:
-            return await _not_claimed(agent, store, tenant, task, live)
+        result = None if claimed is not None else await _not_claimed(agent, store, tenant, task)
     except BaseException as why:
+        if isinstance(why, asyncio.CancelledError):
+            await _give_back(store, tenant, task, worker)
         live.publish(Event("refused", tenant, task, live.newest(tenant, task), detail=str(why)))
         raise
-    return await drive(agent, claimed, store, live, clock, lease_seconds, approval_seconds)
+    if claimed is None:
+        assert result is not None
+        live.publish(Event(result.outcome, tenant, task, result.row.epoch, state=result.state))
+        return result
+    world = World(store, agent.model, agent.by_name, agent.boundary, clock, live, approval_seconds)
+    lease_until = None if lease_seconds is None else began + lease_seconds
+    return await _drive(world, claimed, lease_seconds=lease_seconds, lease_until=lease_until)
 
 
-async def drive(
-    agent: Agent,
-    claimed: Claimed,
-    store: Store,
-    live: Live,
-    clock: Clock,
-    lease_seconds: float | None,
-    approval_seconds: float,
+async def _give_back(store: Store, tenant: str, task: str, worker: str) -> None:
+    """Release what a claim took that was cancelled in flight: a write in flight may have landed."""
+    with contextlib.suppress(TaskNotFound, Fenced, StoreFailed):
+        row = await store.row(tenant, task)
+        if row.state is TaskState.RUNNING and row.worker == worker:
+            lease = Lease(tenant, task, row.epoch, row.attempts, worker, row.lease_until)
+            await store.release(lease, seconds=row.seconds)
+
+
+async def _drive(
+    world: World, claimed: Claimed, *, lease_seconds: float | None, lease_until: float | None
 ) -> Result:
     """Run a claimed task and tell how that ended; exactly one terminal event on every path."""
-    tenant, task, epoch = claimed.lease.tenant, claimed.lease.task, claimed.lease.epoch
-    live.advance(tenant, task, epoch)
-    if claimed.lease.attempt > ATTEMPTS_MOST:
-        return await _too_many_attempts(store, claimed, live)
-    state = resumed(fold(entry.body for entry in claimed.entries), agent.model.profile)
-    world = World(
-        store,
-        agent.model,
-        agent.by_name,
-        agent.boundary,
-        clock,
-        live,
-        approval_seconds,
-    )
-    running = Run(world, claimed, state)
-    heart = Heart(store, running, clock, lease_seconds) if lease_seconds is not None else None
+    tenant, task, store, live = claimed.lease.tenant, claimed.lease.task, world.store, world.live
+    live.fence(tenant, task, claimed.lease.epoch)  # an older run in this process hears of it at once
+    running, heart = None, None
     try:
-        running.start()
-        outcome = await _outcome(running)
+        if claimed.lease.attempt > ATTEMPTS_MOST:
+            await _too_many_attempts(store, claimed)
+            outcome = "stopped"
+        else:
+            state = resumed(fold(entry.body for entry in claimed.entries), world.model.profile)
+            running = Run(world, claimed, state)
+            running.lease_until = lease_until
+            if lease_seconds is not None:
+                heart = Heart(store, running, world.clock, lease_seconds)
+            running.start()
+            outcome = await _outcome(running)
+        result = await _result(outcome, store, tenant, task, running)
     except Fenced as why:
         _tell(live, claimed, "fenced", str(why))
         return await _result("fenced", store, tenant, task)
     except asyncio.CancelledError:
-        _tell(live, claimed, "released", "cancelled from outside")
+        _tell(live, claimed, _left_as(running), "cancelled from outside")
         raise
     except BaseException as why:
         _tell(live, claimed, "failed", f"{type(why).__name__}: {why}")
@@ -241,7 +256,6 @@ async def drive(
     finally:
         if heart is not None:
             heart.stop()
-    result = await _result(outcome, store, tenant, task, running)
     _tell(live, claimed, outcome, result.reason.value if result.reason else "", result.row)
     return result
 
@@ -251,17 +265,21 @@ async def _outcome(running: Run) -> str:
     try:
         return await asyncio.shield(running.done)
     except asyncio.CancelledError:
-        if running.done.done():
-            raise
         running.release()
         while not running.done.done():
-            try:
-                await asyncio.shield(running.done)
-            except asyncio.CancelledError:
-                continue
-            except FencepostError:
-                break
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait((running.done,))
         raise
+
+
+def _left_as(running: Run | None) -> str:
+    """How a run ended whose caller was cancelled, as the kind of its last event."""
+    if running is None or running.done.cancelled():
+        return "failed"
+    why = running.done.exception()
+    if why is None:
+        return running.done.result()
+    return "fenced" if isinstance(why, Fenced) else "failed"
 
 
 def _tell(live: Live, claimed: Claimed, kind: str, detail: str, row: TaskRow | None = None) -> None:
@@ -294,15 +312,17 @@ async def _result(outcome: str, store: Store, tenant: str, task: str, ran: Run |
     return Result(outcome, row, entries, state.messages, state.open_asks)
 
 
-async def _not_claimed(agent: Agent, store: Store, tenant: str, task: str, live: Live) -> Result:
+async def _not_claimed(agent: Agent, store: Store, tenant: str, task: str) -> Result:
     row = await store.row(tenant, task)
     if row.state in TERMINAL or row.state is TaskState.WAITING_APPROVAL:
         outcome = "waiting" if row.state is TaskState.WAITING_APPROVAL else "stopped"
-        live.publish(Event(outcome, tenant, task, row.epoch, state=row.state))
         return await _result(outcome, store, tenant, task)
     if row.definition != agent.definition:
+        (first,) = await store.entries(tenant, task, limit=1)
+        assert isinstance(first.body, Opened)
+        changed = ", ".join(agent.changes_from(first.body)) or "a change that was accepted since"
         raise DefinitionInvalid(
-            f"task {task} was opened with another definition of agent {row.agent!r};"
+            f"task {task} was opened with another definition of agent {row.agent!r} (changed: {changed});"
             " resume it with that definition, or accept the change"
         )
     raise TaskConflict(
@@ -310,17 +330,15 @@ async def _not_claimed(agent: Agent, store: Store, tenant: str, task: str, live:
     )
 
 
-async def _too_many_attempts(store: Store, claimed: Claimed, live: Live) -> Result:
+async def _too_many_attempts(store: Store, claimed: Claimed) -> None:
     tenant, task = claimed.lease.tenant, claimed.lease.task
 
     def act(row: TaskRow, entries: tuple[Entry, ...], now: float) -> Change | None:
-        if row.state in TERMINAL:
-            return None
+        if row.epoch != claimed.lease.epoch:
+            raise Fenced(f"task {task} was cancelled or taken over since epoch {claimed.lease.epoch}")
         return stop_change(fold(e.body for e in entries), StopReason.TOO_MANY_ATTEMPTS, by="runtime")
 
-    row, _ = await store.intervene(tenant, task, "runtime", act)
-    _tell(live, claimed, "stopped", StopReason.TOO_MANY_ATTEMPTS.value, row)
-    return await _result("stopped", store, tenant, task)
+    await store.intervene(tenant, task, "runtime", act)
 
 
 def stop_change(state: State, reason: StopReason, *, detail: str = "", by: str = "") -> Change:
