@@ -102,6 +102,13 @@ class Agent:
         parts = (self.name, self.instructions, self.definitions, self.limits, self.recovery, self.answer)
         return hashlib.sha256(b"fencepost/definition/v1\0" + msgspec.json.encode(parts)).hexdigest()
 
+    def changes_from(self, opened: Opened) -> tuple[str, ...]:
+        """What a task opened with `opened` would find changed: parts and tools by name, in a fixed order."""
+        now, parts = self._opened, ("agent", "instructions", "limits", "recovery", "answer")
+        before, after = ({tool.name: tool for tool in each.tools} for each in (opened, now))
+        tools = (f"tool {name}" for name in sorted({**before, **after}) if before.get(name) != after.get(name))
+        return (*(part for part in parts if getattr(opened, part) != getattr(now, part)), *tools)
+
     def opened(self, prompt: str, requester: str, labels: tuple[tuple[str, str], ...] = ()) -> Opened:
         """Entry 1 of a task of this agent."""
         return replace(self._opened, prompt=prompt, requester=requester, labels=labels)
