@@ -153,7 +153,7 @@ async def problems(folder: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the places, then one line for each trial: every place, or with `--pairs` two kills in a row."""
+    """Print the places, then one line for each trial: every place, those of `--at=`, or `--pairs` of them."""
     reads_only, pairs = "--reads" in arguments, "--pairs" in arguments
     folder = Path(next(each for each in arguments if not each.startswith("--")))
     (folder / "whole").mkdir()
@@ -162,6 +162,8 @@ def main(arguments: list[str]) -> int:
     places = [Place.parse(each) for each in whole["places"]]
     _tell({"places": whole["places"], "reached": whole["reached"], "text": whole["text"]})
     kills: list[tuple[Place, ...]] = [(each,) for each in places]
+    if chosen := [Place.parse(each.removeprefix("--at=")) for each in arguments if each.startswith("--at=")]:
+        kills = [(each,) for each in chosen]
     if pairs:
         kills = [(a, b) for a in places for b in places if _is_in_pairs(a, b)]
     for number, each in enumerate(kills):
