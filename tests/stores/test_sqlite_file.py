@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -28,7 +28,7 @@ from fencepost.ports import Beat, LateRecord
 from fencepost.stores.sqlite import SqliteStore
 from fencepost.stores.sqlite import statements as sql
 from fencepost.stores.sqlite.connection import PRAGMAS, check_place
-from fencepost.stores.sqlite.migrations import APPLICATION_ID, bundled, migrate
+from fencepost.stores.sqlite.migrations import APPLICATION_ID, bundled, identify, migrate
 from fencepost.stores.sqlite.mounts import network_filesystem
 from fencepost.testing.facts import TENANT, asked, claimed_again, ended, held, new_task
 
@@ -145,6 +145,21 @@ async def test_several_may_create_the_file_at_once(path: Path) -> None:
     assert [len(await store.tasks(TENANT)) for store in stores] == [4] * 4
     for store in stores:
         await store.close()
+
+
+def test_a_file_that_another_creates_while_we_look_at_it_is_not_foreign(path: Path) -> None:
+    db, other = apsw.Connection(str(path)), apsw.Connection(str(path))
+
+    def create(_cursor: apsw.Cursor, statement: str, _values: object) -> bool:
+        if statement == "PRAGMA user_version":
+            with suppress(apsw.BusyError):
+                migrate(other, str(path), migrations=bundled(), now=0.0)
+        return True
+
+    db.set_exec_trace(create)
+    assert identify(db, str(path), latest=1) in {0, 1}
+    db.close()
+    other.close()
 
 
 async def test_a_closed_store_says_that_it_is_closed(path: Path) -> None:
