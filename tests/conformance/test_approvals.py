@@ -47,7 +47,7 @@ def test_l55_a_decision_has_no_place_for_arguments() -> None:
     assert "arguments" not in inspect.signature(tasks.decide_approval).parameters
 
 
-# --- L56: once --------------------------------------------------------------------------------------------
+# --- L56: once ---
 
 
 async def test_l56_all_questions_of_a_reply_are_asked_in_one_commit_before_anything_runs(
@@ -98,7 +98,7 @@ async def test_l56_of_fifty_people_at_once_one_decides(stage: Stage) -> None:
     assert len(decided(await stage.bodies("task-1"))) == 1
 
 
-# --- L57, L58: refused and audited ----------------------------------------------------------------------------
+# --- L57, L58: refused and audited ---
 
 
 async def test_l57_a_decision_after_expiry_is_refused_and_audited(
@@ -196,7 +196,7 @@ async def test_l58_what_was_approved_cannot_be_rejected(stage: Stage) -> None:
     assert stage.ran() == ["act 1"]
 
 
-# --- L59 to L61: what changed meanwhile -----------------------------------------------------------------------
+# --- L59 to L61: what changed meanwhile ---
 
 
 async def test_l59_rules_that_now_deny_stop_an_approved_call(stage: Stage) -> None:
@@ -288,7 +288,7 @@ async def test_l61_a_changed_tool_definition_voids_the_approval(stage: Stage) ->
     assert stage.ran() == ["act 1"]
 
 
-# --- L70: a guard that may veto ---------------------------------------------------------------------------------
+# --- L70: a guard that may veto ---
 
 
 async def test_l70_every_call_of_a_reply_is_authorized_before_the_first_effect_of_it(stage: Stage) -> None:
