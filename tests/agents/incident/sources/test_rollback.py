@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -181,6 +183,33 @@ async def test_cancelling_kills_the_program_and_its_children(tmp_path: Path) -> 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+    assert is_gone(pid)
+
+
+# Starts a program bound to itself, and ends only when killed.
+WORKER = """
+import asyncio, sys
+from fencepost.agents.incident.sources.process import run_program
+
+asyncio.run(run_program(sys.argv[1:], seconds=60, output_bytes=100, environment={}, dies_with_us=True))
+"""
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed; it is in util-linux")
+def test_a_killed_worker_takes_its_command_along(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    os.mkfifo(told)
+    script = f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    reading = os.open(told, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with subprocess.Popen([sys.executable, "-c", WORKER, sys.executable, "-c", script]) as worker:
+            runs = select.select([reading], [], [], BURIAL_SECONDS)[0]
+            worker.kill()
+        assert runs, "the command did not start"
+        pid = int(os.read(reading, 20))
+    finally:
+        os.close(reading)
 
     assert is_gone(pid)
 

@@ -1,13 +1,17 @@
 """One run of a configured program: no shell, a deadline, bounded output, nothing left behind.
 
-The program gets its own session, so that its whole process group is killed on timeout and on cancel.
+The program gets its own session, so that its whole process group is killed on timeout and on cancel. After
+a SIGKILL of ourselves only the kernel helps: with `dies_with_us` it kills the program (not its children) when
+we end, where util-linux's setpriv is installed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -35,7 +39,12 @@ class TimedOut(Exception):
 
 
 async def run_program(
-    argv: Sequence[str], *, seconds: float, output_bytes: int, environment: Mapping[str, str]
+    argv: Sequence[str],
+    *,
+    seconds: float,
+    output_bytes: int,
+    environment: Mapping[str, str],
+    dies_with_us: bool = False,
 ) -> Finished:
     """The program has ended by itself, or `TimedOut` was raised and its process group was killed.
 
@@ -45,7 +54,7 @@ async def run_program(
     async with _pipe(output_bytes) as (stdout, out), _pipe(output_bytes) as (stderr, err):
         try:
             process = await asyncio.create_subprocess_exec(
-                *argv,
+                *(_bound_to_us(argv, environment) if dies_with_us else argv),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -72,6 +81,20 @@ async def run_program(
             stderr=bytes(stderr.kept),
             cut=stdout.cut or stderr.cut,
         )
+
+
+def _bound_to_us(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The arguments that start the program so that it is killed when this thread's process ends.
+
+    Raises FileNotFoundError when the program is not there, which setpriv would only say by an exit code.
+    """
+    program = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
+    if program is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        return tuple(argv)
+    return (setpriv, "--pdeathsig", "KILL", "--", program, *argv[1:])
 
 
 def reason(failure: BaseException) -> str:

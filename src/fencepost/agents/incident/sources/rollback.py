@@ -6,6 +6,8 @@ Rules of this file:
 - Values are names: letters, digits, `.`, `_`, `/`, `-`, at most 128; a leading `-` would be an option.
 - The runtime's idempotency key is in the command's environment: a command can use it to do nothing twice.
 - A command that was stopped before its end has an unknown outcome; it is never started again from here.
+- The command does not outlive the worker that started it, so that nothing goes on while people are asked what
+  became of it (process.py says where this ends).
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ class RollbackCommand:
                 seconds=config.seconds,
                 output_bytes=config.output_bytes,
                 environment={**passed, KEY_VARIABLE: key},
+                dies_with_us=True,
             )
         except TimedOut:
             raise OutcomeUnknown(
