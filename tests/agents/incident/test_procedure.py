@@ -215,7 +215,7 @@ async def test_a_refused_rollback_stays_a_suggestion_and_a_done_one_is_an_observ
     assert "Suggested, asked for and refused: roll payment back" in refused.summary
     assert isinstance(done, Conclusion)
     assert done.rollback is None
-    assert "A rollback was run and ended with 0." in done.summary
+    assert "A rollback was run and its command ended with 0." in done.summary
     assert_every_number_is_a_quoted_value(done)
 
 
@@ -235,7 +235,7 @@ def metric_result(rule: MetricRule, values: Mapping[str, tuple[float, float]]) -
 def logs_result(*patterns: tuple[str, int, str], **changes: Any) -> dict[str, Any]:
     found = [{"pattern": p, "count": n, "level": "error", "first": at, "last": at} for p, n, at in patterns]
     result = {"service": "a", "matched": sum(n for _, n, _ in patterns), "patterns": found}
-    return {**result, "cut": None, "bad_lines": 0, **changes}
+    return {**result, "in_window": 90, "cut": None, "bad_lines": 0, **changes}
 
 
 def releases_result(*releases: tuple[str, str | None, str], kind: str = "change") -> dict[str, Any]:

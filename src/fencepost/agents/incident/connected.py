@@ -1,29 +1,46 @@
-"""A Prometheus server known by its address alone: what may be asked of it is read from it, once, when first needed.
+"""A Prometheus server known by its address alone: what may be asked of it is read from itself.
 
-A client is opened for each question and closed after it, so that an agent is a plain value that belongs to no event
-loop.
+Rules of this file:
+- It is read when first needed and again when what is known has become old, so that a worker that runs for
+  weeks sees services that came later.
+- A client is opened for each question and closed after it, so that an agent is a plain value that belongs to
+  no event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from fencepost.agents.incident.sources.errors import Refused
 from fencepost.agents.incident.sources.metrics import MetricRule
 from fencepost.agents.incident.sources.prometheus import (
     PrometheusConfig,
     PrometheusMetrics,
+    check_address,
+    check_label,
     discover,
     prometheus_client,
 )
 
+# Longer than an investigation, so that what may be asked seldom changes within one. Seconds.
+KNOWN_SECONDS = 600.0
+
 
 class ConnectedMetrics:
-    """The metrics of one server; `config` None means: whatever it lists that says what it measures."""
+    """The metrics of one server: whatever it lists that says what it measures.
 
-    def __init__(self, url: str, *, service_label: str = "service", config: PrometheusConfig | None = None) -> None:
-        self._url, self._service_label, self._config = url, service_label, config
+    Raises `Refused` at once for an address or label that cannot be one; nothing is sent yet.
+    """
+
+    def __init__(
+        self, url: str, *, service_label: str = "service", monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        check_address(url)
+        check_label(service_label)
+        self._url, self._service_label, self._monotonic = url, service_label, monotonic
+        self._config: PrometheusConfig | None = None
+        self._known_at = 0.0
 
     @property
     def metrics(self) -> tuple[MetricRule, ...]:
@@ -36,12 +53,8 @@ class ConnectedMetrics:
         return () if self._config is None else self._config.services
 
     async def ready(self) -> None:
-        """Know what may be asked. Raises `SourceError` when the server does not say."""
-        if self._config is not None:
-            return
-        unknown = PrometheusConfig(url=self._url, metrics=(), services=(), service_label=self._service_label)
-        async with prometheus_client(unknown) as client:
-            self._config = await discover(client, self._url, service_label=self._service_label)
+        """What may be asked is known. Raises `SourceError` when the server does not say."""
+        await self._known()
 
     async def query_range(
         self,
@@ -53,20 +66,22 @@ class ConnectedMetrics:
         step_seconds: float | None = None,
     ) -> dict[str, Any]:
         """The values of a metric over a window. Raises `SourceError`."""
-        await self.ready()
-        config = self._known()
+        config = await self._known()
         async with prometheus_client(config) as client:
             server = PrometheusMetrics(config, client)
             return await server.query_range(metric, services, start=start, end=end, step_seconds=step_seconds)
 
     async def query_instant(self, metric: str, services: Sequence[str] = (), *, at: str) -> dict[str, Any]:
         """The values of a metric at a moment. Raises `SourceError`."""
-        await self.ready()
-        config = self._known()
+        config = await self._known()
         async with prometheus_client(config) as client:
             return await PrometheusMetrics(config, client).query_instant(metric, services, at=at)
 
-    def _known(self) -> PrometheusConfig:
-        if self._config is None:
-            raise Refused(f"Nothing is known yet of Prometheus at {self._url}; ask again.")
-        return self._config
+    async def _known(self) -> PrometheusConfig:
+        if self._config is not None and self._monotonic() - self._known_at < KNOWN_SECONDS:
+            return self._config
+        asking = PrometheusConfig(url=self._url, metrics=(), services=(), service_label=self._service_label)
+        async with prometheus_client(asking) as client:
+            config = await discover(client, self._url, service_label=self._service_label)
+        self._config, self._known_at = config, self._monotonic()
+        return config

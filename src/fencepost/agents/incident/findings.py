@@ -8,6 +8,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import enum
 from typing import Any, Literal
 
 import msgspec
@@ -33,7 +34,8 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a question: a result that JSON can hold, or None and why there is none.
 
-    `evidence` is the caller's name for it; statements repeat it.
+    `evidence` is the caller's name for it; statements repeat it. Neither a result nor a failure means that a
+    person said that it happened, which nothing shows.
     """
 
     evidence: str
@@ -65,8 +67,22 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[Claim, ...]
 
 
+class RollbackOutcome(enum.Enum):
+    """What became of a suggested rollback, in the words that stand before it."""
+
+    NOT_ASKED = "Suggested, not done"
+    REFUSED = "Suggested, asked for and refused"
+    FAILED = "Suggested, tried and failed"
+    UNKNOWN = "Started, and nobody knows how it ended"
+    CONFIRMED = "Done, as a person said"
+    DONE = "Done"
+
+
 class RollbackSuggestion(msgspec.Struct, frozen=True, kw_only=True):
-    """Going back from `from_release` to `release`; somebody else decides."""
+    """Going back from `from_release` to `release`; somebody else decides.
+
+    `from_release` is for reading only: it may not be the exact name.
+    """
 
     service: str
     release: str
@@ -82,7 +98,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
     missing: tuple[str, ...]
     rollback: RollbackSuggestion | None
-    rollback_refused: bool = False
+    rollback_outcome: RollbackOutcome = RollbackOutcome.NOT_ASKED
     synthetic: bool = False
 
     @property
@@ -109,9 +125,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"Cause: not known. {self.culprit} stands out ({self.confidence.value} confidence).")
         if self.rollback is not None:
             back = self.rollback
-            how = "asked for and refused" if self.rollback_refused else "not done"
-            parts.append(
-                f"Suggested, {how}: roll {back.service} back from {back.from_release} to {back.release}."
-            )
+            how = self.rollback_outcome.value
+            parts.append(f"{how}: roll {back.service} back from {back.from_release} to {back.release}.")
         parts.append("Missing evidence: " + " ".join(self.missing))
         return "\n".join(parts)

@@ -1,8 +1,10 @@
 """A brain that needs no key: the procedure of `procedure.py` behind the same `Model` as any language model.
 
-It keeps nothing between calls: what it knows is read from the transcript each time, so a task that is resumed on
-another machine goes on the same way. It asks once for a rollback where one is plausible; whether that may run is
-for the rules and for people.
+Rules of this file:
+- It keeps nothing between calls. What it knows is read from the transcript each time, the time of the alert
+  included, so that a task resumed on another day or another machine goes on the same way.
+- It asks once for a rollback where one is plausible; whether that may run is for the rules and for people.
+- Results are data: which call comes next depends on their numbers and times alone.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from fencepost import (
@@ -26,17 +28,25 @@ from fencepost import (
     UserMessage,
 )
 from fencepost.agents.incident.findings import Brief, Conclusion, Observation, Query
-from fencepost.agents.incident.procedure import next_query
-from fencepost.agents.incident.sources.errors import SourceError
-from fencepost.agents.incident.sources.metrics import MetricRule
-from fencepost.agents.incident.sources.window import read_moment
+from fencepost.agents.incident.procedure import PAST_SECONDS, next_query
+from fencepost.agents.incident.sources.errors import Refused, SourceError, Unavailable
+from fencepost.agents.incident.sources.metrics import MetricLimits, MetricRule
+from fencepost.agents.incident.sources.window import parse_moment
 
 # A time in a prompt, as in an alert.
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)")
-# Without a second time in the prompt, data after the alert is looked at for this long. Seconds.
+# Without a second time in the prompt, data after the alert is looked at for this long: two minutes for the
+# fault to show and some to see where it goes. Seconds.
 AFTER_ALERT = 7 * 60.0
+# At the least, so that an alert of this very minute has a window at all. Seconds.
+AFTER_ALERT_LEAST = 60.0
+# What a metrics source still takes as one window, the past included. Seconds.
+AFTER_ALERT_MOST = MetricLimits().window_seconds - PAST_SECONDS
+# Questions in one reply: what a task takes by default, so that none is refused for its number.
+CALLS_MOST = 16
 # A procedure costs nothing; its tokens are counted so that budgets show something.
 BYTES_PER_TOKEN = 4
+READING_TOOLS = ("query_metrics", "search_logs", "list_releases")
 WRITE_TOOL = "rollback"
 
 
@@ -44,13 +54,20 @@ class Known(Protocol):
     """What the playbook must know of the metrics before it asks for any."""
 
     @property
-    def metrics(self) -> tuple[MetricRule, ...]: ...
+    def metrics(self) -> tuple[MetricRule, ...]:
+        """What may be asked for, once `ready` has returned."""
+        ...
+
+    async def ready(self) -> None:
+        """What may be asked for is known, or `SourceError` says why not."""
+        ...
 
 
 class Playbook:
     """Walks the procedure through tool calls, then answers with citations.
 
-    The alert's time is the first time in the prompt, or now; data are looked at until the second one.
+    The alert's time is the first time in the prompt, or the present; data are looked at until the first later
+    time in the prompt, or for seven minutes.
     """
 
     profile = ModelProfile("playbook", bytes_per_token=BYTES_PER_TOKEN, input_nano=0, output_nano=0)
@@ -64,39 +81,64 @@ class Playbook:
     ) -> None:
         self._metrics, self._graph, self._now = metrics, graph or {}, now
 
-    async def reply(self, request: ModelRequest, sink: object, /) -> Reply:
+    async def reply(self, request: ModelRequest, sink: object, /) -> Reply:  # noqa: ARG002 - nothing to stream
         """The next calls of the procedure, or its conclusion."""
-        ready = getattr(self._metrics, "ready", None)
-        if ready is not None:
-            try:
-                await ready()
-            except SourceError as why:
-                raise ModelFailed(str(why), kind="source") from None
-        brief = self._brief(request)
+        try:
+            await self._metrics.ready()
+        except SourceError as why:
+            waits = isinstance(why, Unavailable)
+            raise ModelFailed(str(why), kind="connect" if waits else "error", retriable=waits) from None
         observations = _observations(request)
-        asked = _next(brief, observations)
+        asked = _next(self._brief(request, observations), observations)
         if isinstance(asked, Conclusion):
-            back = asked.rollback
-            can = any(tool.name == WRITE_TOOL for tool in request.tools)
-            if back is None or not can or any(o.tool == WRITE_TOOL for o in observations):
-                return _answer(asked, request)
-            asked = [Query(tool="rollback", arguments={"service": back.service, "release": back.release})]
+            if not _asks_for_rollback(asked, observations, request):
+                return _answer(asked, observations, request)
+            assert asked.rollback is not None, "what is asked for is what was concluded"
+            wanted = {"service": asked.rollback.service, "release": asked.rollback.release}
+            asked = [Query(tool="rollback", arguments=wanted)]
         calls = tuple(
             ToolCall(f"playbook-{request.step}-{i}", query.tool, json.dumps(query.arguments))
             for i, query in enumerate(asked)
         )
         return Reply("", calls, Finish.TOOL_CALLS, usage=_usage(request, calls))
 
-    def _brief(self, request: ModelRequest) -> Brief:
+    def _brief(self, request: ModelRequest, observations: Sequence[Observation]) -> Brief:
         prompt = next((m.text for m in request.messages if isinstance(m, UserMessage)), "")
-        moments = [at for found in MOMENT.findall(prompt) if (at := read_moment(found)) is not None]
-        alert_at = moments[0] if moments else self._now() - AFTER_ALERT
-        until = moments[1] if len(moments) > 1 else min(alert_at + AFTER_ALERT, max(self._now(), alert_at + 60))
+        moments = [at for found in MOMENT.findall(prompt) if (at := _moment(found)) is not None]
+        known = _window_asked_for(observations)
+        if moments:
+            alert_at = moments[0]
+            until = next((at for at in moments if at > alert_at), None)
+        elif known is not None:
+            alert_at, until = known
+        else:
+            alert_at, until = float(int(self._now() - AFTER_ALERT)), None
+        if until is None:
+            until = alert_at + AFTER_ALERT
+            until = min(until, max(float(int(self._now())), alert_at + AFTER_ALERT_LEAST))
+        until = min(until if known is None else known[1], alert_at + AFTER_ALERT_MOST)
         return Brief(alert_at=alert_at, until=until, metrics=self._metrics.metrics, graph=self._graph)
 
 
+def _moment(text: str) -> float | None:
+    try:
+        return parse_moment(text, "a time in the prompt")
+    except Refused:
+        return None
+
+
+def _window_asked_for(observations: Iterable[Observation]) -> tuple[float, float] | None:
+    """The alert's time and the end of the data, as the first question about metrics had them."""
+    for one in observations:
+        if one.tool == "query_metrics":
+            start, end = (_moment(str(one.arguments.get(name))) for name in ("start", "end"))
+            if start is not None and end is not None:
+                return start + PAST_SECONDS, end
+    return None
+
+
 def _next(brief: Brief, observations: Sequence[Observation]) -> list[Query] | Conclusion:
-    """All metrics at once, everything after them one by one."""
+    """All metrics at once, as far as one reply may hold them; everything after them one by one."""
     queries: list[Query] = []
     known = list(observations)
     while True:
@@ -106,9 +148,22 @@ def _next(brief: Brief, observations: Sequence[Observation]) -> list[Query] | Co
         if queries and asked.tool != "query_metrics":
             return queries
         queries.append(asked)
-        if asked.tool != "query_metrics":
+        if asked.tool != "query_metrics" or len(queries) == CALLS_MOST:
             return queries
-        known.append(Observation(evidence="", tool=asked.tool, arguments=asked.arguments, failure="not asked yet"))
+        known.append(
+            Observation(evidence="", tool=asked.tool, arguments=asked.arguments, failure="not asked yet")
+        )
+
+
+def _asks_for_rollback(
+    conclusion: Conclusion, observations: Iterable[Observation], request: ModelRequest
+) -> bool:
+    """One is plausible, there is a tool for it, and it was not asked for yet."""
+    can = any(tool.name == WRITE_TOOL for tool in request.tools)
+    return conclusion.rollback is not None and can and not any(o.tool == WRITE_TOOL for o in observations)
+
+
+# -- from and to the transcript ---------------------------------------------------------------------------
 
 
 def _observations(request: ModelRequest) -> list[Observation]:
@@ -118,21 +173,24 @@ def _observations(request: ModelRequest) -> list[Observation]:
     for message in request.messages:
         if isinstance(message, AssistantMessage):
             asked.update((call.id, call) for call in message.calls)
-        elif isinstance(message, ToolMessage) and (call := asked.get(message.call_id)) is not None:
-            if call.name in ("query_metrics", "search_logs", "list_releases", WRITE_TOOL):
+        elif isinstance(message, ToolMessage):
+            call = asked.get(message.call_id)
+            if call is not None and call.name in (*READING_TOOLS, WRITE_TOOL):
                 found.append(_observation(call, message))
     return found
 
 
 def _observation(call: ToolCall, message: ToolMessage) -> Observation:
     arguments = json.loads(call.arguments or "{}")
-    result = None if message.failed else _document(message.content)
+    # A result without an evidence id is a person's word about a lost call: it happened, and cannot be cited.
+    result = _document(message.content) if message.evidence_id and not message.failed else None
+    unread = message.failed or (message.evidence_id and result is None)
     return Observation(
         evidence=message.evidence_id,
         tool=call.name,  # type: ignore[arg-type]  # one of the four names, checked by the caller
         arguments=arguments,
         result=result,
-        failure=message.content if result is None else None,
+        failure=message.content if unread else None,
     )
 
 
@@ -144,12 +202,20 @@ def _document(content: str) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _answer(conclusion: Conclusion, request: ModelRequest) -> Reply:
+def _answer(conclusion: Conclusion, observations: Iterable[Observation], request: ModelRequest) -> Reply:
     claims = [
-        {"text": statement.text, "evidence_id": claim.evidence, "pointer": claim.pointer, "value": claim.value}
+        {
+            "text": statement.text,
+            "evidence_id": claim.evidence,
+            "pointer": claim.pointer,
+            "value": claim.value,
+        }
         for statement in conclusion.observations
         for claim in statement.claims
     ]
+    if not claims:
+        failures = dict.fromkeys(one.failure for one in observations if one.failure)
+        raise ModelFailed("nothing was obtained that an answer could cite: " + " ".join(failures))
     cited = list(dict.fromkeys(claim["evidence_id"] for claim in claims))
     said = {"summary": conclusion.summary, "evidence_ids": cited, "claims": claims}
     calls = (ToolCall(f"playbook-{request.step}-answer", "answer", json.dumps(said)),)

@@ -8,7 +8,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from fencepost.agents.incident.diagnosis import Diagnosis, Kind, Series, diagnose
 from fencepost.agents.incident.findings import Brief, Conclusion, Observation, Query
@@ -22,6 +23,8 @@ LOGS_BEFORE = 900.0  # seconds of logs before the onset, to see what is new
 LOG_LINES = 20  # returned; patterns count all of them
 RELEASES_BEFORE = 14 * 24 * 3600.0  # seconds: far enough to find the release to go back to
 RELEASES_LISTED = 50
+# Metrics of one kind that are looked at: the fourth tells nothing new, and each is read again at every step.
+METRICS_OF_KIND = 4
 UNITS: dict[str, float] = {"": 1.0, "s": 1.0, "ratio": 1.0, "ms": 0.001, "percent": 0.01}
 
 
@@ -29,9 +32,10 @@ def next_query(
     brief: Brief, observations: Sequence[Observation], *, thresholds: Thresholds = THRESHOLDS
 ) -> Query | Conclusion:
     """The question that comes next, or the conclusion when nothing is left to ask."""
-    for rule in brief.metrics:
+    wanted, left_out = _wanted(brief.metrics)
+    for rule in wanted:
         query = _metrics_query(brief, rule)
-        if rule.kind != "other" and not _asked(query, observations):
+        if not _asked(query, observations):
             return query
     diagnosis = diagnose(
         _series(observations),
@@ -44,10 +48,23 @@ def next_query(
     for query in (_logs_query(brief, diagnosis, onset), _releases_query(brief, diagnosis, onset)):
         if not _asked(query, observations):
             return query
-    return conclude(diagnosis, observations, onset=onset, thresholds=thresholds)
+    return conclude(diagnosis, observations, onset=onset, thresholds=thresholds, left_out=left_out)
 
 
 # -- questions --------------------------------------------------------------------------------------------
+
+
+def _wanted(rules: Iterable[MetricRule]) -> tuple[list[MetricRule], bool]:
+    """The metrics to look at, in their order, and whether some of a known kind are left out."""
+    taken: Counter[str] = Counter()
+    wanted = []
+    for rule in rules:
+        if rule.kind == "other":
+            continue
+        taken[rule.kind] += 1
+        if taken[rule.kind] <= METRICS_OF_KIND:
+            wanted.append(rule)
+    return wanted, taken.total() > len(wanted)
 
 
 def _metrics_query(brief: Brief, rule: MetricRule) -> Query:

@@ -9,6 +9,7 @@ Rules of this file:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from fencepost.agents.incident.findings import (
     Claim,
     Conclusion,
     Observation,
+    RollbackOutcome,
     RollbackSuggestion,
     Statement,
     Tool,
@@ -28,7 +30,10 @@ from fencepost.agents.incident.sources.window import read_moment
 from fencepost.agents.incident.thresholds import Thresholds
 
 SUSPECTS_TOLD = 3  # what a person follows up by hand
+PLAIN = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]*")  # ASCII that JSON writes as it is
 PATTERN_CHARS = 120  # of a log message in a sentence
+REFUSING = ("denied", "rejected", "expired")  # how a result begins when the rules or a person said no
+NOT_KNOWN = "outcome unknown"
 RETURNABLE = ("tag", "change")  # kinds of release that one can go back to; a commit is part of one
 
 
@@ -50,9 +55,17 @@ class _Suspected(msgspec.Struct, frozen=True):
 
 
 def conclude(
-    diagnosis: Diagnosis, observations: Sequence[Observation], *, onset: float, thresholds: Thresholds
+    diagnosis: Diagnosis,
+    observations: Sequence[Observation],
+    *,
+    onset: float,
+    thresholds: Thresholds,
+    left_out: bool = False,
 ) -> Conclusion:
-    """The conclusion: what was seen, which release may have caused it, and what was not seen."""
+    """The conclusion: what was seen, which release may have caused it, and what was not seen.
+
+    `left_out` says that there are more metrics than were asked for.
+    """
     statements: list[Statement] = []
     for place, suspect in enumerate(diagnosis.suspects[:SUSPECTS_TOLD]):
         told = suspect.deviations if place == 0 else suspect.deviations[:1]
@@ -66,20 +79,20 @@ def conclude(
     if releases is not None:
         found = _released_before(releases.result, diagnosis.culprit, onset, thresholds)
         statements += _releases(releases, found)
+    outcome = _rollback_outcome(observations)
     done = _seen("rollback", observations)
     if done is not None:
         claim = done.claim("/exit_code")
-        statements.append(
-            Statement(text=f"A rollback was run and ended with {_text(claim)}.", claims=(claim,))
-        )
+        text = f"A rollback was run and its command ended with {_text(claim)}."
+        statements.append(Statement(text=text, claims=(claim,)))
     return Conclusion(
         culprit=diagnosis.culprit,
         confidence=diagnosis.confidence,
         observations=tuple(statements),
         cause=_cause(diagnosis, releases, found),
-        missing=tuple(_missing(diagnosis, observations, found)),
+        missing=tuple(_missing(diagnosis, observations, found, left_out=left_out)),
         rollback=None if done is not None else _rollback(diagnosis, releases, found),
-        rollback_refused=any(one.tool == "rollback" and one.result is None for one in observations),
+        rollback_outcome=outcome,
         synthetic=any((one.result or {}).get("synthetic") is True for one in observations),
     )
 
@@ -232,14 +245,31 @@ def _rollback(diagnosis: Diagnosis, releases: _Seen | None, found: _Suspected) -
     return RollbackSuggestion(
         service=diagnosis.culprit,
         release=releases.result["releases"][found.previous]["release"],
-        from_release=releases.result["releases"][found.release]["release"],
+        from_release=_printable(releases.result["releases"][found.release]["release"]),
     )
 
 
-def _missing(diagnosis: Diagnosis, observations: Sequence[Observation], found: _Suspected) -> Iterable[str]:
+def _rollback_outcome(observations: Iterable[Observation]) -> RollbackOutcome:
+    """What the runtime says of the call; a command's own words never begin like the runtime's."""
+    for one in observations:
+        if one.tool != "rollback":
+            continue
+        if one.failure is None:
+            return RollbackOutcome.CONFIRMED if one.result is None else RollbackOutcome.DONE
+        if one.failure.startswith(REFUSING):
+            return RollbackOutcome.REFUSED
+        return RollbackOutcome.UNKNOWN if one.failure.startswith(NOT_KNOWN) else RollbackOutcome.FAILED
+    return RollbackOutcome.NOT_ASKED
+
+
+def _missing(
+    diagnosis: Diagnosis, observations: Sequence[Observation], found: _Suspected, *, left_out: bool
+) -> Iterable[str]:
     failed = {one.tool for one in observations if one.result is None}
     if "query_metrics" in failed:
         yield "Not every metric could be read."
+    if left_out:
+        yield "There are more metrics than were looked at."
     if "search_logs" in failed:
         yield "The logs could not be read."
     if "list_releases" in failed:
@@ -251,6 +281,8 @@ def _missing(diagnosis: Diagnosis, observations: Sequence[Observation], found: _
     if diagnosis.unmeasurable:
         yield "Some series are too short or too sparse to compare with their past."
     logs = _seen("search_logs", observations)
+    if logs is not None and not logs.result["in_window"]:
+        yield "The logs have no line at all, good or bad, of that service in that window."
     if logs is not None and logs.result["cut"] is not None:
         yield "The search of the logs ended before all were read."
     if logs is not None and logs.result["bad_lines"]:
@@ -276,4 +308,10 @@ def _quoted(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
+    """The text on one line; one that is not plain is shown without its digits.
+
+    Its claim holds it as it is, and a number that reads otherwise in a sentence has no evidence.
+    """
+    if PLAIN.fullmatch(text):
+        return text
+    return "".join("#" if c.isnumeric() else c if c.isprintable() else "?" for c in text)

@@ -65,6 +65,9 @@ class BundledMetrics:
         """Whose values may be asked for."""
         return tuple(sorted({one.service for one in self._file.series}))
 
+    async def ready(self) -> None:
+        """Nothing is left to be found out: the file was read."""
+
     async def query_range(
         self,
         metric: str,

@@ -9,7 +9,8 @@ Rules of this file:
 
 The answer: `service`, `contains`, `level`, `start`, `end`, `matched`, `lines` (earliest first: `time`,
 `service`, `level`, `message`, `file`), `patterns` (messages with numbers and ids blanked, most frequent
-first: `pattern`, `count`, `level`, `first`, `last`), `scanned_lines`, `scanned_bytes`, `bad_lines`,
+first: `pattern`, `count`, `level`, `first`, `last`), `in_window` (lines of the service and window, whatever
+their level and text: 0 means that there is nothing to search), `scanned_lines`, `scanned_bytes`, `bad_lines`,
 `skipped_files`, `cut`.
 """
 
@@ -158,7 +159,7 @@ class _Search:
         self.config = config
         self.question = question
         self.stop = stop
-        self.matched = self.lines = self.bytes = self.bad = 0
+        self.matched = self.in_window = self.lines = self.bytes = self.bad = 0
         self.kept: list[tuple[float, int, dict[str, Any]]] = []  # a heap, the latest on top
         self.patterns: dict[str, dict[str, Any]] = {}
         self.skipped: list[str] = []
@@ -247,8 +248,10 @@ class _Search:
         record = _record(fields, self.config.fields, Path(name)) if isinstance(fields, dict) else None
         if record is None:
             self.bad += 1
-        elif _matches(record, self.question):
-            self._keep(record, name)
+        elif _is_in_window(record, self.question):
+            self.in_window += 1
+            if record.level >= self.question.level and self.question.contains in record.message:
+                self._keep(record, name)
 
     def _keep(self, record: _Record, name: str) -> None:
         self.matched += 1
@@ -284,6 +287,7 @@ class _Search:
             "level": LEVELS[asked.level] if asked.level >= 0 else None,
             "start": write_moment(asked.window.start),
             "end": write_moment(asked.window.end),
+            "in_window": self.in_window,
             "matched": self.matched,
             "lines": [line for _, _, line in sorted(self.kept, key=lambda k: (-k[0], -k[1]))],
             "patterns": [
@@ -344,12 +348,9 @@ def _level_in(text: str) -> int:
     return LEVEL_WORDS[found.group().lower()] if found else -1
 
 
-def _matches(record: _Record, question: _Question) -> bool:
-    if not question.window.start <= record.at <= question.window.end:
-        return False
-    if question.service and record.service != question.service:
-        return False
-    return record.level >= question.level and question.contains in record.message
+def _is_in_window(record: _Record, question: _Question) -> bool:
+    inside = question.window.start <= record.at <= question.window.end
+    return inside and (not question.service or record.service == question.service)
 
 
 def _named(path: Path, root: Path) -> str:

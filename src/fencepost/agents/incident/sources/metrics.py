@@ -23,6 +23,11 @@ NAMES_SHOWN = 20  # of what is allowed, in a refusal
 STEP_USUAL = 60.0  # seconds, when no step was asked for: an incident is told in minutes
 SIGNIFICANT_DIGITS = 6  # of a value: what a person compares; it also bounds the size of a point
 
+# Parts of a histogram or summary and running totals: they only grow, whatever the rest of the name says.
+CUMULATIVE = ("_total", "_count", "_sum", "_bucket", "_created")
+# What a service sees of those it calls: the callee's behavior, which the callee's own metrics tell better.
+OUTWARD = frozenset({"client", "outbound", "upstream"})
+
 MetricKind = Literal["latency", "errors", "saturation", "other"]
 
 
@@ -158,11 +163,22 @@ def range_answer(
     }
 
 
+def is_outward(name: str) -> bool:
+    """The metric's name says that it is about calls the service makes."""
+    return not OUTWARD.isdisjoint(_words(name))
+
+
 def described_metric(name: str) -> MetricRule:
-    """A rule from the words of a metric's name: what it measures and in which unit, `other` when unclear."""
-    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    """A rule from the words of a metric's name: what it measures and in which unit, `other` when unclear.
+
+    `other` also for what cannot be compared as it is (a running total) or says little about the service that
+    shows it (the latency of the calls it makes).
+    """
+    words = _words(name)
     kind: MetricKind = "other"
-    if words & {"latency", "duration"}:
+    if name.lower().endswith(CUMULATIVE) or words & OUTWARD:
+        kind = "other"
+    elif words & {"latency", "duration"}:
         kind = "latency"
     elif words & {"error", "errors", "failure", "failures"} and words & {"rate", "ratio", "percent", "share"}:
         kind = "errors"
@@ -173,6 +189,10 @@ def described_metric(name: str) -> MetricRule:
     if not unit:
         unit = {"latency": "s", "errors": "ratio", "saturation": "ratio", "other": ""}[kind]
     return MetricRule(name=name, kind=kind, unit=unit)
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(re.split(r"[^a-z0-9]+", name.lower()))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -26,6 +26,7 @@ from fencepost.agents.incident.sources.metrics import (
     allowed_services,
     chosen_step,
     described_metric,
+    is_outward,
     range_answer,
     series_answer,
 )
@@ -36,7 +37,13 @@ WARNINGS_SHOWN = 5
 LABELS_SHOWN = 20  # of a series; more are cut, the service label is always kept
 SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 SELECTOR = "$selector"
+# Labels of a counter of requests that tell how they ended, as a number in which 5xx is the server's failure.
+STATUS_LABELS = ("code", "status", "status_code", "http_status_code", "http_response_status_code")
+REQUESTS_TOTAL = re.compile(r"[a-zA-Z0-9_:]*requests?_total")
+COUNTERS_ASKED = 8  # one request each, before the first question; more are an operator's to configure
+RATE_WINDOW = "5m"  # four scrapes of a minute and one to spare; the usual of alert rules
 
 
 class PrometheusConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,15 +154,24 @@ async def discover(
 ) -> PrometheusConfig:
     """A configuration from what the server itself lists: every metric whose name says what it measures.
 
-    For an operator who gives an address and nothing else; a model has no way to call it.
+    For an operator who gives an address and nothing else; a model has no way to call it. A gauge or summary
+    is read as its worst instance of each service, a histogram of latency as its 90th percentile (`…_p90`),
+    a counter of requests with a status as the share of 5xx (`…_error_ratio`).
     """
+    check_label(service_label)
     limits = MetricLimits()
-    names = await get_api(client, url, "api/v1/label/__name__/values", {}, limits=limits)
+    listed = _texts(await get_api(client, url, "api/v1/label/__name__/values", {}, limits=limits))
     services = await get_api(client, url, f"api/v1/label/{service_label}/values", {}, limits=limits)
-    rules = [described_metric(name) for name in _texts(names)]
+    names = [name for name in listed if METRIC_NAME.fullmatch(name)]
+    rules = [rule for name in names if (rule := _described(name, service_label)) is not None]
+    for name in [name for name in names if REQUESTS_TOTAL.fullmatch(name) and not is_outward(name)][
+        :COUNTERS_ASKED
+    ]:
+        labels = _texts(await get_api(client, url, "api/v1/labels", {"match[]": name}, limits=limits))
+        rules += [_error_ratio(name, label, service_label) for label in STATUS_LABELS if label in labels][:1]
     found = PrometheusConfig(
         url=url,
-        metrics=tuple(rule for rule in rules if rule.kind != "other" and METRIC_NAME.fullmatch(rule.name)),
+        metrics=tuple(sorted(rules, key=lambda rule: rule.name)),
         services=tuple(name for name in _texts(services) if SERVICE_NAME.fullmatch(name)),
         service_label=service_label,
     )
@@ -165,6 +181,31 @@ async def discover(
             "name the metrics and services in the agent's configuration."
         )
     return found
+
+
+def _described(name: str, service_label: str) -> MetricRule | None:
+    """The rule of a listed name, or None when it does not say what it measures."""
+    base = name.removesuffix("_bucket")
+    rule = described_metric(base)
+    if rule.kind == "other" or (base != name and rule.kind != "latency"):
+        return None
+    if base != name:
+        rate = f"sum by ({service_label}, le) (rate({name}{{{SELECTOR}}}[{RATE_WINDOW}]))"
+        return msgspec.structs.replace(rule, name=f"{base}_p90", query=f"histogram_quantile(0.9, {rate})")
+    return msgspec.structs.replace(rule, query=f"max by ({service_label}) ({name}{{{SELECTOR}}})")
+
+
+def _error_ratio(name: str, status: str, service_label: str) -> MetricRule:
+    """The share of requests that ended with 5xx; of a service that never failed it is 0, not absent."""
+    by = f"sum by ({service_label})"
+    all_requests = f"{by} (rate({name}{{{SELECTOR}}}[{RATE_WINDOW}]))"
+    failed = f'{by} (rate({name}{{{SELECTOR},{status}=~"5.."}}[{RATE_WINDOW}]))'
+    return MetricRule(
+        name=f"{name.removesuffix('_total')}_error_ratio",
+        kind="errors",
+        unit="ratio",
+        query=f"({failed} or {all_requests} * 0) / {all_requests}",
+    )
 
 
 async def get_api(
@@ -197,6 +238,22 @@ async def get_api(
             f"Prometheus at {where} could not be asked ({type(failure).__name__}); check the address."
         ) from None
     return _body(status, raw, where)
+
+
+def check_label(name: str) -> None:
+    """Raise `Refused` unless a label can have this name."""
+    if not LABEL_NAME.fullmatch(name):
+        raise Refused(f"{shown(name)} is no label name; correct it in the configuration.")
+
+
+def check_address(url: str) -> None:
+    """Raise `Refused` unless this can be the address of a server."""
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        parsed = httpx2.URL("")
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise Refused(f"The address of Prometheus must be like http://127.0.0.1:9090, got {place(url)}.")
 
 
 def place(url: str) -> str:
@@ -291,5 +348,4 @@ def _check(config: PrometheusConfig) -> None:
     for name in config.services:
         if not SERVICE_NAME.fullmatch(name):
             raise Refused(f"{shown(name)} cannot be a service name; correct it in the configuration.")
-    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", config.service_label):
-        raise Refused(f"{shown(config.service_label)} is no label name; correct it in the configuration.")
+    check_label(config.service_label)
