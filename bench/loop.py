@@ -2,9 +2,10 @@
 
 Run: python -m bench.loop [--rounds N] [--quick]
 
-Both ask an async model and run one async tool per step, with the same replies and the same results; the
-hand-written loop validates arguments with msgspec and keeps messages in a list, and does nothing else (no limits,
-deadlines, journal, budgets, repeat detection or events). Target: at most 3 times per step, and flat.
+All ask an async model and run one async tool per step, with the same replies and the same results. `floor` is the
+hand-written loop of the target: it validates arguments with msgspec and keeps messages in a list, and does nothing
+else. `careful` is that loop with deadlines, limits, unique ids and no duplicate keys; neither has a journal.
+Target: at most 3 times the floor per step, and flat.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import asyncio
 import functools
 import gc
+import json
 import resource
 import time
 from collections.abc import Awaitable, Callable
@@ -75,6 +77,47 @@ async def floor(steps: int) -> str:
             parsed = _decode(called["arguments"])
             result = await tools[called["name"]](parsed.x, parsed.note)
             messages.append({"role": "tool", "tool_call_id": called["id"], "content": result})
+
+
+class Spent(Exception):
+    """A limit of the careful loop was crossed."""
+
+
+def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are all different."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate key")
+    return found
+
+
+_strict = json.JSONDecoder(object_pairs_hook=no_duplicates).decode
+
+
+async def careful(steps: int) -> str:
+    """The same loop after its first incidents: deadlines, limits, unique ids, no duplicate keys; still no journal."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    tools = {"work": work}
+    seen: set[str] = set()
+    i = made = 0
+    async with asyncio.timeout(600):
+        while i <= steps:
+            async with asyncio.timeout(120):
+                reply = await floor_model(i, steps)
+            i += 1
+            messages.append(reply)
+            if "tool_calls" not in reply:
+                return str(reply["content"])
+            for called in reply["tool_calls"]:
+                if called["id"] in seen or made >= steps:
+                    raise Spent(called["id"])
+                seen.add(called["id"])
+                made += 1
+                parsed = msgspec.convert(_strict(called["arguments"]), Arguments)
+                async with asyncio.timeout(60):
+                    result = await tools[called["name"]](parsed.x, parsed.note)
+                messages.append({"role": "tool", "tool_call_id": called["id"], "content": result})
+    raise Spent("steps")
 
 
 # --- ours
@@ -147,25 +190,45 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds, to see that it works")
     options = parser.parse_args()
     count = 3 if options.quick else options.rounds
-    rows, ratios, steps_us = [], {}, {}
+    rows: list[list[object]] = []
+    ratios: dict[str, float] = {}
+    to_careful: dict[str, float] = {}
+    steps_us: dict[str, float] = {}
     for name, steps, at_once in (("10", 10, 1), ("100", 100, 1), ("400", 400, 1), ("1000x10", 10, 1000)):
         repeat = max(1, 400 // steps) if at_once == 1 else 1
         before = peak_kb()
 
-        def subject(loop: Callable[[int], Awaitable[str]], n: int = steps, k: int = at_once, r: int = repeat) -> float:
+        def subject(
+            loop: Callable[[int], Awaitable[str]], n: int = steps, k: int = at_once, r: int = repeat
+        ) -> float:
             async def job() -> None:
                 for _ in range(r):
                     await many(loop, n, k)()
 
             return timed(job) / (n * k * r)
 
-        taken = rounds({"floor": lambda s=subject: s(floor), "ours": lambda s=subject: s(ours)}, count)
-        pairs = [mine / theirs for mine, theirs in zip(taken["ours"], taken["floor"], strict=True)]
-        ratios[name], steps_us[name] = median(pairs), median(taken["ours"]) * 1e6
+        loops = {"floor": floor, "careful": careful, "ours": ours}
+        taken = rounds({of: lambda s=subject, loop=loop: s(loop) for of, loop in loops.items()}, count)
+        ratios[name], steps_us[name] = ratio(taken, "floor"), median(taken["ours"]) * 1e6
+        to_careful[name] = ratio(taken, "careful")
         grown = (peak_kb() - before) / at_once if at_once > 1 else 0.0
-        rows.append([name, median(taken["floor"]) * 1e6, steps_us[name], ratios[name], grown or "-"])
-    table(["steps", "floor µs/step", "ours µs/step", "ratio", "KB a run"], rows)
-    finish("loop", {"ratios": ratios, "us_per_step": steps_us, "flat": steps_us["400"] / steps_us["100"]})
+        costs = [median(taken[of]) * 1e6 for of in loops]
+        rows.append([name, *costs, ratios[name], to_careful[name], grown or "-"])
+    table(["steps", "floor µs/step", "careful", "ours", "ours/floor", "ours/careful", "KB a run"], rows)
+    finish(
+        "loop",
+        {
+            "ratios": ratios,
+            "ratios_to_careful": to_careful,
+            "us_per_step": steps_us,
+            "flat": steps_us["400"] / steps_us["100"],
+        },
+    )
+
+
+def ratio(taken: dict[str, list[float]], to: str) -> float:
+    """The median of ours over another, round by round."""
+    return median([mine / theirs for mine, theirs in zip(taken["ours"], taken[to], strict=True)])
 
 
 if __name__ == "__main__":

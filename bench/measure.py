@@ -33,7 +33,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     print("| " + " | ".join(headings) + " |")
     print("|" + "---|" * len(headings))
     for row in rows:
-        print("| " + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row) + " |")
+        print(
+            "| " + " | ".join(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row) + " |"
+        )
 
 
 def machine() -> Row:
