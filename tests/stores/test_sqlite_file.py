@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from fencepost.core.errors import (
     StoreCorrupt,
     StoreFailed,
     StoreForeign,
+    StoreFull,
     StoreNewer,
     StoreReadOnly,
 )
@@ -28,6 +30,7 @@ from fencepost.ports import Beat, LateRecord
 from fencepost.stores.sqlite import SqliteStore
 from fencepost.stores.sqlite import statements as sql
 from fencepost.stores.sqlite.connection import PRAGMAS, check_place
+from fencepost.stores.sqlite.failures import store_failed
 from fencepost.stores.sqlite.migrations import APPLICATION_ID, bundled, identify, migrate
 from fencepost.stores.sqlite.mounts import network_filesystem
 from fencepost.testing.facts import TENANT, asked, claimed_again, ended, held, new_task
@@ -399,6 +402,32 @@ async def test_a_file_that_another_keeps_locked_is_busy_and_later_is_not(path: P
     await store.open_task(new_task())
     other.close()
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("why", "system_errno", "kind"),
+    [
+        (apsw.BusyError("database is locked"), 0, StoreBusy),
+        (apsw.LockedError("table is locked"), 0, StoreBusy),
+        (apsw.FullError("database or disk is full"), 0, StoreFull),
+        (apsw.IOError("disk I/O error"), errno.ENOSPC, StoreFull),
+        (apsw.IOError("disk I/O error"), errno.EDQUOT, StoreFull),
+        (apsw.IOError("disk I/O error"), errno.EIO, StoreFailed),
+        (apsw.ReadOnlyError("attempt to write"), 0, StoreReadOnly),
+        (apsw.PermissionsError("access denied"), 0, StoreReadOnly),
+        (apsw.CorruptError("malformed"), 0, StoreCorrupt),
+        (apsw.NotADBError("file is not a database"), 0, StoreForeign),
+        (apsw.CantOpenError("unable to open"), 0, StoreFailed),
+        (apsw.SQLError("no such table"), 0, StoreFailed),
+    ],
+)
+def test_what_sqlite_says_becomes_one_sentence_of_ours(
+    why: apsw.Error, system_errno: int, kind: type[StoreFailed]
+) -> None:
+    said = store_failed(why, "/a/store.db", system_errno=system_errno)
+    assert type(said) is kind
+    assert "/a/store.db" in str(said)
+    assert "\n" not in str(said)
 
 
 # --- what does not fit --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from fencepost.core.errors import Fenced, OperationTaken, StoreFailed, StoreFull, TaskConflict
@@ -15,7 +16,7 @@ from fencepost.ports import Beat, Change, Totals
 from fencepost.stores.sqlite import SqliteStore
 from fencepost.stores.sqlite.writer import INLINE_STREAK, Outcome
 from fencepost.testing.clock import FakeClock
-from fencepost.testing.facts import TENANT, Holder, asked, ended, held, started
+from fencepost.testing.facts import TENANT, Holder, asked, claimed_again, ended, held, started
 from tests.stores.faults import Disk, disk
 
 WRITER = "fencepost-writer"
@@ -98,6 +99,54 @@ async def test_others_get_a_turn_between_the_commits_of_a_run_that_is_alone(tmp_
     ticking.cancel()
     assert WRITER not in threads[INLINE_STREAK:]
     assert turns >= 19
+    await store.close()
+
+
+async def test_a_run_that_is_alone_leaves_it_to_the_thread_to_wait_for_another_process(
+    tmp_path: Path,
+) -> None:
+    store, threads = opened_store(tmp_path)
+    holder = await held(store)
+    for step in range(INLINE_STREAK + 1):
+        await holder.append(asked(step))
+    assert threads[-1] != WRITER
+    other = apsw.Connection(str(tmp_path / "store.db"))
+    other.execute("BEGIN IMMEDIATE").fetchall()
+    writing = asyncio.create_task(holder.append(asked(9)))
+    for _ in range(3):  # this loop has turns although the file is locked
+        await asyncio.sleep(0)
+    assert not writing.done()
+    other.execute("ROLLBACK").fetchall()
+    await writing
+    assert threads[-1] == WRITER
+    other.close()
+    await store.close()
+
+
+async def test_a_loop_that_was_closed_does_not_stop_the_writer(tmp_path: Path) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "append.inside":
+            inside.set()
+            assert go_on.wait(HANG_SECONDS)
+
+    store = SqliteStore(tmp_path / "store.db", hooks=hold)
+    holder = await held(store)
+
+    def leave() -> None:
+        loop = asyncio.new_event_loop()
+        writing = loop.create_task(holder.append(asked()))
+        loop.call_soon(loop.call_soon, loop.call_soon, loop.stop)  # two turns: the append is handed over
+        loop.run_forever()
+        inside.wait(HANG_SECONDS)
+        writing._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+
+    await asyncio.to_thread(leave)
+    go_on.set()
+    again = await claimed_again(store, take_over=True)
+    assert (await again.append(asked())).seq == 3
     await store.close()
 
 

@@ -35,7 +35,7 @@ from fencepost.core.entries import (
     kind_of,
     link,
 )
-from fencepost.core.errors import Fenced, TaskConflict, TaskNotFound
+from fencepost.core.errors import Fenced, TaskConflict
 from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState, allows, state_after
 from fencepost.core.messages import Finish, ToolDefinition, Usage
 from fencepost.ports import Beat, Change, Store, Totals
@@ -94,8 +94,15 @@ class CommitContract:
         store = make_store()
         with pytest.raises(ValueError, match="Opened"):
             await store.open_task(new_task(body=asked()))
-        with pytest.raises(TaskNotFound):
-            await store.row(TENANT, "t-1")
+        for new in (
+            replace(new_task(), id=""),
+            replace(new_task(), tenant=""),
+            replace(new_task(), commit_id=""),
+            new_task(body=replace(opened(), tools=[])),
+        ):
+            with pytest.raises(ValueError, match=r"[a-z]"):
+                await store.open_task(new)
+        assert await store.tasks(TENANT) == ()
 
     async def test_an_append_writes_the_entries_and_moves_the_row(
         self, make_store: MakeStore, clock: FakeClock

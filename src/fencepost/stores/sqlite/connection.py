@@ -9,6 +9,7 @@ processes starve each other.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -62,16 +63,35 @@ def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
+class Patience:
+    """A busy handler that sleeps a random moment and says whether to go on, for at most `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        """Whether SQLite should try again; `tries` counts from 0 for each lock that is waited for."""
+        if tries == 0:
+            self._began = time.monotonic()
+        if time.monotonic() - self._began >= self.seconds:
+            return False
+        time.sleep(random.uniform(*BUSY_SLEEP))  # noqa: S311 - spread, not a secret
+        return True
+
+
 class Opener:
     """Opens connections to one store file, all with the same settings."""
 
     def __init__(self, path: Path, *, busy_seconds: float, vfs: str | None) -> None:
-        self.path, self.busy_seconds, self.vfs = path, busy_seconds, vfs
+        self.path, self.vfs = path, vfs
+        self.busy_seconds = busy_seconds
+        self.patience = Patience(busy_seconds)  # of the first connection, which is the writer's
 
     def first(self, *, now: Callable[[], float]) -> apsw.Connection:
         """A connection to a store that is ours and up to date; creates the file if there is none."""
         check_place(self.path)
-        db = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        db = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, self.patience)
         try:
             if db.readonly("main"):
                 raise StoreReadOnly(f"{self.path} cannot be written; make it writable or copy it")
@@ -89,7 +109,7 @@ class Opener:
 
     def another(self) -> apsw.Connection:
         """One more connection to a store that `first` has opened."""
-        db = self._connect(apsw.SQLITE_OPEN_READWRITE)
+        db = self._connect(apsw.SQLITE_OPEN_READWRITE, Patience(self.busy_seconds))
         try:
             self._configure(db)
         except apsw.Error as why:
@@ -98,12 +118,12 @@ class Opener:
             raise failure from why
         return db
 
-    def _connect(self, flags: int) -> apsw.Connection:
+    def _connect(self, flags: int, patience: Patience) -> apsw.Connection:
         try:
             db = apsw.Connection(str(self.path), flags=flags, vfs=self.vfs)
         except apsw.Error as why:
             raise store_failed(why, str(self.path)) from why
-        db.set_busy_handler(patience(self.busy_seconds))
+        db.set_busy_handler(patience)
         return db
 
     def _configure(self, db: apsw.Connection) -> None:
@@ -114,8 +134,8 @@ class Opener:
 
     def _use_log(self, db: apsw.Connection) -> None:
         """The file has a write-ahead log; the switch does not call the busy handler, so we wait here."""
-        waits = patience(self.busy_seconds)
-        for tries in range(1 << 30):
+        waits = Patience(self.busy_seconds)
+        for tries in itertools.count():
             try:
                 answer = fetch(db, "PRAGMA journal_mode = WAL")
             except apsw.BusyError:
@@ -125,19 +145,3 @@ class Opener:
             if answer != [("wal",)]:
                 raise StoreFailed(f"{self.path}: SQLite cannot keep a write-ahead log here ({answer[0][0]})")
             return
-
-
-def patience(seconds: float) -> Callable[[int], bool]:
-    """A busy handler that sleeps a random moment and says whether to go on, for at most so many seconds."""
-    began = 0.0
-
-    def wait(tries: int) -> bool:
-        nonlocal began
-        if tries == 0:
-            began = time.monotonic()
-        if time.monotonic() - began >= seconds:
-            return False
-        time.sleep(random.uniform(*BUSY_SLEEP))  # noqa: S311 - spread, not a secret
-        return True
-
-    return wait

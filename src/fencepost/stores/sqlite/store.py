@@ -68,8 +68,9 @@ class SqliteStore:
         self._now, self._hooks = now, hooks
         self._opener = Opener(self.path, busy_seconds=busy_seconds, vfs=vfs)
         self._writer = Writer(
-            self._opener.first(now=now), str(self.path), hooks=hooks, monotonic=monotonic
-        )
+            self._opener.first(now=now), str(self.path), hooks=hooks, monotonic=monotonic,
+            patience=self._opener.patience,
+        )  # fmt: skip
         self._reading, self._beating = threading.Lock(), threading.Lock()
         self._reader: apsw.Connection | None = None
         self._pulse: apsw.Connection | None = None
@@ -201,12 +202,12 @@ class SqliteStore:
             "tenant": tenant, "agent": agent, "before": before, "limit": max(limit, 0),
             "states": None if states is None else json.dumps([str(state) for state in states]),
         }  # fmt: skip
-        return self._read(lambda db: tuple(map(transactions.task_row, db.execute(sql.NEWEST, facts))))
+        return self._read(lambda db: tuple(map(transactions.task_row, fetch(db, sql.NEWEST, facts))))
 
     async def expired(self, tenant: str | None, /, *, limit: int = 100) -> tuple[TaskRow, ...]:
         """Tasks waiting for people past their `expires_at`, the longest expired first."""
         facts = {"tenant": tenant, "now": self._now(), "limit": max(limit, 0)}
-        return self._read(lambda db: tuple(map(transactions.task_row, db.execute(sql.EXPIRED, facts))))
+        return self._read(lambda db: tuple(map(transactions.task_row, fetch(db, sql.EXPIRED, facts))))
 
     async def operation(self, tenant: str, key: str, /) -> tuple[str, str] | None:
         """How an operation key of the tenant went: (status, content)."""
@@ -225,7 +226,7 @@ class SqliteStore:
 
         def read(db: apsw.Connection) -> tuple[LateRecord, ...]:
             transactions.read_row(db, tenant, task)
-            return tuple(LateRecord(tenant, task, *values) for values in db.execute(sql.LATE, (tenant, task)))
+            return tuple(LateRecord(tenant, task, *values) for values in fetch(db, sql.LATE, (tenant, task)))
 
         return self._read(read)
 
@@ -233,7 +234,7 @@ class SqliteStore:
         """The tenant's acts, newest first."""
         most = max(limit, 0)
         return self._read(
-            lambda db: tuple(AuditRecord(*values) for values in db.execute(sql.AUDITED, (tenant, most)))
+            lambda db: tuple(AuditRecord(*values) for values in fetch(db, sql.AUDITED, (tenant, most)))
         )
 
     async def verify(self, tenant: str, task: str, /) -> str | None:
@@ -244,8 +245,8 @@ class SqliteStore:
             late = len(fetch(db, sql.LATE, (tenant, task)))
             stored = (
                 rules.StoredEntry(seq, epoch, kind, version, data)
-                for seq, epoch, _, _, _, _, _, kind, version, data in db.execute(
-                    sql.ENTRIES, (tenant, task, 0, ALL)
+                for seq, epoch, _, _, _, _, _, kind, version, data in fetch(
+                    db, sql.ENTRIES, (tenant, task, 0, ALL)
                 )
             )
             return rules.first_difference(row, stored, late)

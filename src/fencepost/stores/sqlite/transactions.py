@@ -61,7 +61,7 @@ def read_row(db: apsw.Connection, tenant: str, task: str) -> TaskRow:
 
 def read_entries(db: apsw.Connection, tenant: str, task: str, *, after: int, limit: int) -> tuple[Entry, ...]:
     """A part of a journal; StoreNewer or StoreCorrupt names the first entry that cannot be read."""
-    return tuple(_entry(values) for values in db.execute(sql.ENTRIES, (tenant, task, after, limit)))
+    return tuple(map(_entry, fetch(db, sql.ENTRIES, (tenant, task, after, limit))))
 
 
 def not_found(task: str) -> TaskNotFound:

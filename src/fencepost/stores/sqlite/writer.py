@@ -21,6 +21,7 @@ import apsw
 
 from fencepost.core.errors import StoreFailed
 from fencepost.stores.hooks import Hooks
+from fencepost.stores.sqlite.connection import Patience
 from fencepost.stores.sqlite.failures import store_failed
 from fencepost.stores.sqlite.statements import fetch
 
@@ -52,13 +53,24 @@ class _Member:
         self.error: BaseException | None = None
 
 
+class _Occupied(Exception):
+    """Somebody else is writing, and the loop's thread is not the one to wait for it."""
+
+
 class Writer:
     """Runs closures in transactions on the store's one writing connection."""
 
     def __init__(
-        self, db: apsw.Connection, path: str, *, hooks: Hooks | None, monotonic: Callable[[], float]
+        self,
+        db: apsw.Connection,
+        path: str,
+        *,
+        hooks: Hooks | None,
+        monotonic: Callable[[], float],
+        patience: Patience,
     ) -> None:
         self._db, self._path, self._hooks, self._monotonic = db, path, hooks, monotonic
+        self._patience = patience
         self.lock = threading.Lock()  # held for every transaction of this process, heartbeats included
         self._counting = threading.Lock()
         self._in_flight = 0
@@ -80,9 +92,10 @@ class Writer:
         if self._closed:
             raise StoreFailed(f"{self._path} was closed by this program; open it again")
         if self._is_alone(run):
-            result = self._commit_alone(name, work)
-            await asyncio.sleep(0)  # without it one run would hold the loop from its start to its end
-            return result
+            with contextlib.suppress(_Occupied):  # the thread waits for others, not the loop
+                result = self._commit_alone(name, work)
+                await asyncio.sleep(0)  # without it one run would hold the loop from its start to its end
+                return result
         loop = asyncio.get_running_loop()
         member = _Member(name, work, Outcome(loop=loop))
         self._gather(loop, member)
@@ -116,11 +129,14 @@ class Writer:
     # --- at once -----------------------------------------------------------------------------------------
 
     def _commit_alone(self, name: str, work: Callable[[apsw.Connection], T]) -> T:
+        """What `work` returned, committed in this thread; _Occupied with nothing done if it would wait."""
         db, hooks = self._db, self._hooks
-        with self.lock:
+        if not self.lock.acquire(timeout=INLINE_SECONDS):
+            raise _Occupied
+        try:
             began = self._monotonic()
+            self._begin_at_once()
             try:
-                fetch(db, "BEGIN IMMEDIATE")
                 result = work(db)
                 if hooks is not None:
                     hooks(f"{name}.inside")
@@ -131,9 +147,23 @@ class Writer:
                 self._undo()
                 raise
             self._measured(self._monotonic() - began)
+        finally:
+            self.lock.release()
         if hooks is not None:
             hooks(f"{name}.after")
         return result
+
+    def _begin_at_once(self) -> None:
+        patient = self._patience.seconds
+        self._patience.seconds = min(patient, INLINE_SECONDS)
+        try:
+            fetch(self._db, "BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            raise _Occupied from None
+        except apsw.Error as why:
+            raise self._undone(why) from why
+        finally:
+            self._patience.seconds = patient
 
     def _undo(self) -> None:
         if self._db.in_transaction:  # a full disk has already rolled it back
@@ -245,7 +275,7 @@ def _wake(members: list[_Member]) -> None:
     for member in members:
         by_loop.setdefault(member.outcome.get_loop(), []).append(member)
     for loop, of_loop in by_loop.items():
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # a loop that was closed has nobody left who waits
             loop.call_soon_threadsafe(_settle, of_loop)
 
 
