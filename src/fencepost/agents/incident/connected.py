@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import httpx2
+
 from fencepost.agents.incident.sources.metrics import MetricRule
 from fencepost.agents.incident.sources.prometheus import (
     PrometheusConfig,
@@ -34,11 +36,17 @@ class ConnectedMetrics:
     """
 
     def __init__(
-        self, url: str, *, service_label: str = "service", monotonic: Callable[[], float] = time.monotonic
+        self,
+        url: str,
+        *,
+        service_label: str = "service",
+        monotonic: Callable[[], float] = time.monotonic,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         check_address(url)
         check_label(service_label)
         self._url, self._service_label, self._monotonic = url, service_label, monotonic
+        self._transport = transport
         self._config: PrometheusConfig | None = None
         self._known_at = 0.0
 
@@ -67,21 +75,21 @@ class ConnectedMetrics:
     ) -> dict[str, Any]:
         """The values of a metric over a window. Raises `SourceError`."""
         config = await self._known()
-        async with prometheus_client(config) as client:
+        async with prometheus_client(config, transport=self._transport) as client:
             server = PrometheusMetrics(config, client)
             return await server.query_range(metric, services, start=start, end=end, step_seconds=step_seconds)
 
     async def query_instant(self, metric: str, services: Sequence[str] = (), *, at: str) -> dict[str, Any]:
         """The values of a metric at a moment. Raises `SourceError`."""
         config = await self._known()
-        async with prometheus_client(config) as client:
+        async with prometheus_client(config, transport=self._transport) as client:
             return await PrometheusMetrics(config, client).query_instant(metric, services, at=at)
 
     async def _known(self) -> PrometheusConfig:
         if self._config is not None and self._monotonic() - self._known_at < KNOWN_SECONDS:
             return self._config
         asking = PrometheusConfig(url=self._url, metrics=(), services=(), service_label=self._service_label)
-        async with prometheus_client(asking) as client:
+        async with prometheus_client(asking, transport=self._transport) as client:
             config = await discover(client, self._url, service_label=self._service_label)
         self._config, self._known_at = config, self._monotonic()
         return config
