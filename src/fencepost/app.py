@@ -35,6 +35,9 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     from fencepost.cli.program import run_program
 
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
     code = run_program(sys.argv[1:], App(os.environ), sys.stdout, sys.stderr)
     _leave(code)
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from fencepost.core.errors import DefinitionInvalid
 
+PREFIX = "FENCEPOST_"
 STORE = "FENCEPOST_STORE"
 DEBUG = "FENCEPOST_DEBUG"
 SETTINGS = (STORE, DEBUG)
@@ -34,7 +35,7 @@ class Settings(Struct, frozen=True):
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """The settings of this environment, or DefinitionInvalid that names the variable and what it may be."""
     for name in environment:
-        if name.startswith("FENCEPOST_") and name not in SETTINGS and name not in NOT_OURS:
+        if name.startswith(PREFIX) and name not in SETTINGS and name not in NOT_OURS:
             raise DefinitionInvalid(f"the environment sets {name}, which is no setting; {_meant(name)}")
     said = environment.get(DEBUG, "").strip().lower()
     if said not in ON and said not in OFF:
@@ -57,5 +58,6 @@ def default_store(environment: Mapping[str, str]) -> Path:
 
 
 def _meant(name: str) -> str:
-    near = difflib.get_close_matches(name, SETTINGS, n=1)
+    ours = {setting.removeprefix(PREFIX): setting for setting in SETTINGS}
+    near = [ours[one] for one in difflib.get_close_matches(name.removeprefix(PREFIX), ours, n=1)]
     return f"did you mean {near[0]}?" if near else f"there are {' and '.join(SETTINGS)}; unset it"

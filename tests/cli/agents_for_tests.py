@@ -34,6 +34,12 @@ class ByStep:
         return reply if sink is None else streamed(reply, sink)
 
 
+def _note(effect: str) -> None:
+    """Write a line into the file of effects, at once."""
+    with Path(os.environ["EFFECTS"]).open("a", encoding="utf-8") as effects:
+        effects.write(effect + "\n")
+
+
 @tool(effect="read")
 async def look(place: str) -> dict[str, str]:
     """Look at a place."""
@@ -43,14 +49,14 @@ async def look(place: str) -> dict[str, str]:
 @tool(effect="read")
 async def look_at_evil(place: str) -> str:
     """Look at what somebody else wrote."""
-    print("printed", HOSTILE)
+    print("printed", HOSTILE)  # noqa: T201 - tools print
     return HOSTILE
 
 
 @tool(effect="read")
 async def wait() -> str:
     """Wait until somebody stops it."""
-    print("waiting now")
+    print("waiting now")  # noqa: T201 - tools print
     await asyncio.Event().wait()
     return "never"
 
@@ -58,7 +64,7 @@ async def wait() -> str:
 @tool(effect="read")
 def hang() -> str:
     """Hang in a thread that nobody can stop."""
-    print("hanging now")
+    print("hanging now")  # noqa: T201 - tools print
     threading.Event().wait()
     return "never"
 
@@ -66,16 +72,14 @@ def hang() -> str:
 @tool(effect="write")
 async def write(what: str) -> str:
     """Write a line into a file outside the store."""
-    with Path(os.environ["EFFECTS"]).open("a", encoding="utf-8") as effects:
-        effects.write(what + "\n")
+    _note(what)
     return f"wrote {what}"
 
 
 @tool(effect="write")
 async def write_and_die(what: str, context: CallContext) -> str:
     """Write a line, and be killed before anybody hears of it, the first time."""
-    with Path(os.environ["EFFECTS"]).open("a", encoding="utf-8") as effects:
-        effects.write(what + "\n")
+    _note(what)
     if context.start == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return f"wrote {what}"
@@ -102,7 +106,12 @@ def plain() -> Agent:
 
 
 def cited() -> Agent:
-    claim = {"text": "all is well here", "evidence_id": "ev-1.0", "pointer": "/seen", "value": "all is well there"}
+    claim = {
+        "text": "all is well here",
+        "evidence_id": "ev-1.0",
+        "pointer": "/seen",
+        "value": "all is well there",
+    }
     script = (calls(call("look", id="a", place="here")), answer("It is fine.", claim, id="b"))
     return Agent("cited", ByStep(script), LIMITS, tools=TOOLS, answer="cited")
 

@@ -137,7 +137,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "fencepost", *arguments], env=settings, cwd=command.folder, stdin=child,
             stdout=child, stderr=child, start_new_session=True, close_fds=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_take_the_terminal,  # noqa: PLW1509 - the tests have no threads
         )  # fmt: skip
         os.close(child)
         self.seen = ""
@@ -178,6 +178,10 @@ class Terminal:
             return False
         self.seen += data.decode("utf-8", "replace")
         return bool(data)
+
+
+def _take_the_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _terminal(columns: int) -> tuple[int, int]:

@@ -91,11 +91,16 @@ def test_cancel_in_a_second_terminal_ends_the_run_in_the_first(fencepost: Comman
 def test_a_task_whose_process_was_killed_is_resumed_at_once_on_the_same_host(fencepost: Command) -> None:
     killed = fencepost.process("run", f"{AGENTS}:dies", "look")
     assert killed.code == -signal.SIGKILL
-    assert state(fencepost) == "RUNNING"
+    assert "RUNNING (its process ended)" in fencepost("list").out
+    assert (
+        "the process that ran it has ended; go on with: fencepost resume task-"
+        in fencepost("show", "task").out
+    )
+    assert fencepost("show", "task", "--json").document["task"]["orphaned"] is True
     resumed = fencepost("resume", "task")
     assert resumed.code == 0, resumed.err
     assert "survived" in resumed.out
-    assert "started again (start 2), same key" in resumed.err
+    assert "1.0 look_and_die  started again (start 2), same key" in resumed.err
 
 
 def test_a_task_that_another_process_runs_is_not_taken_and_its_holder_is_named(fencepost: Command) -> None:

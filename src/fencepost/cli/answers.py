@@ -27,6 +27,7 @@ from fencepost.core.entries import (
 )
 from fencepost.core.lifecycle import TaskState
 from fencepost.core.limits import Limits
+from fencepost.service.holder import is_gone
 from fencepost.service.surface import TaskRow
 
 STATE_STYLES = {
@@ -112,11 +113,18 @@ def budget_lines(all_of_them: Iterable[Budget], *, indent: int = 2) -> list[Line
     return lines
 
 
+def is_orphaned(row: TaskRow) -> bool:
+    """Whether the task is held by a process of this host that has ended: it can be resumed at once."""
+    return row.state is TaskState.RUNNING and is_gone(row.worker)
+
+
 def state_parts(row: TaskRow) -> list[Part]:
     """The state of a task with what makes it so."""
     parts: list[Part] = [(row.state.value, STATE_STYLES[row.state])]
     if row.waiting_for:
         parts.append(f" ({row.waiting_for})")
+    elif is_orphaned(row):
+        parts.append((" (its process ended)", "bad"))
     elif row.reason is not None and row.reason.value not in (row.state.value, "COMPLETED"):
         parts.append(f" ({row.reason.value})")
     return parts

@@ -27,7 +27,7 @@ def approvals() -> None:
     """List and decide what tasks ask before a call may run."""
 
 
-@approvals.command("list")
+@approvals.command("list", short_help="List the calls that wait for a yes or a no.")
 @command
 async def list_approvals(desk: Desk) -> int:
     """List every call that waits for a yes or a no, with its exact arguments."""
@@ -35,7 +35,7 @@ async def list_approvals(desk: Desk) -> int:
     return 0
 
 
-@approvals.command()
+@approvals.command(short_help="Say yes to one call, once.")
 @click.argument("task")
 @click.argument("call")
 @click.option(
@@ -50,7 +50,7 @@ async def approve(desk: Desk, task: str, call: str, *, digest: str | None, then_
     return await _decide(desk, task, call, approve=True, digest=digest, reason="", then_resume=then_resume)
 
 
-@approvals.command()
+@approvals.command(short_help="Say no to one call, and why.")
 @click.argument("task")
 @click.argument("call")
 @click.option("--reason", default="", help="What the model is told; say what would be better.")

@@ -78,7 +78,7 @@ class Desk:
 
 
 def run_loop(work: Coroutine[Any, Any, int | None]) -> int | None:
-    """What the work returns. Unlike `asyncio.run`, it does not wait for threads: one that hangs may never end."""
+    """What the work returns; unlike `asyncio.run`, without waiting for threads, one of which may hang."""
     loop = asyncio.new_event_loop()
     try:
         return loop.run_until_complete(loop.create_task(work))

@@ -23,7 +23,7 @@ ASKED = "Its rules ask a person before `rollback` runs: it will wait for your ap
 ANSWERS = ("approve", "reject", "later")
 
 
-@click.command()
+@click.command(short_help="Investigate a bundled incident; all its data is synthetic.")
 @click.option("--ask", is_flag=True, help="Ask before the rollback instead of denying it.")
 @command
 async def demo(desk: Desk, ask: bool) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from fencepost.cli.answers import Question, is_synthetic
+from fencepost.cli.answers import Question, is_orphaned, is_synthetic
 from fencepost.cli.text import iso
 from fencepost.core.entries import Answer, Entry, EntryBody, kind_of
 from fencepost.core.errors import FencepostError
@@ -36,6 +36,7 @@ def task_document(row: TaskRow) -> dict[str, Any]:
         "expires_at": iso(row.expires_at),
         "worker": row.worker or None,
         "lease_until": iso(row.lease_until),
+        "orphaned": is_orphaned(row),
         "attempts": row.attempts,
         "entries": row.seq,
         "late": row.late,

@@ -54,14 +54,14 @@ async def drive(
     *,
     limits: Limits,
     starts: Starts,
-    begun: TaskRow | None = None,
+    begun: tuple[TaskRow, Sequence[Entry]] | None = None,
     quiet: bool,
 ) -> Drive:
     """Run the task to the end of this run; whatever ended it, say so with the code that means it."""
     progress = Progress(desk.err, limits, lively=lively(desk.err, desk.app.environment), quiet=quiet)
     if begun is not None:
-        totals = Totals(begun.tokens, begun.cost_nano, begun.steps, begun.calls)
-        progress.begin(totals, begun.seconds)
+        row, entries = begun
+        progress.recall(entries, Totals(row.tokens, row.cost_nano, row.steps, row.calls), row.seconds)
     live = Live()
     live.listen(progress.heard)
     running = asyncio.ensure_future(starts(live))
@@ -124,7 +124,11 @@ class Signals:
     def caught(self) -> Iterator[None]:
         """Catch them; handlers of our own, because the loop's would wait for a tool that blocks it."""
         catching = {signal.SIGINT: self._pressed, signal.SIGTERM: self._ended, signal.SIGHUP: self._ended}
-        before = {number: signal.signal(number, handler) for number, handler in catching.items()}
+        before = {
+            number: signal.signal(number, handler)
+            for number, handler in catching.items()
+            if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or a job in the background
+        }
         try:
             yield
         finally:
@@ -147,7 +151,9 @@ class Signals:
     def _out(self, code: Exit) -> None:
         """Leave at once: nothing that hangs keeps us. A commit in flight is whole or not there."""
         told = f"fencepost: left at once; see {self._desk.hint('show', self._task)}\n"
-        with contextlib.suppress(OSError):  # not through any stream: this may have interrupted one of its writes
+        with contextlib.suppress(
+            OSError
+        ):  # not through any stream: this may have interrupted one of its writes
             os.write(2, (self._progress.parting + told).encode())
         os._exit(code)
 

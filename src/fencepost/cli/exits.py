@@ -22,6 +22,7 @@ class Exit(enum.IntEnum):
     REFUSED = 8  # the decision was refused, and the refusal recorded
     UNFINISHED = 9  # the task was given back and can be resumed
     INTERNAL = 70  # a defect in Fencepost
+    OUTPUT = 74  # the output cannot be written; what was done stays done
     HANGUP = 129  # the terminal went away; the task was given back
     INTERRUPTED = 130  # Ctrl-C: the second one during a run, the first one elsewhere
     TERMINATED = 143  # SIGTERM; the task was given back
@@ -59,5 +60,7 @@ def exit_of_error(error: BaseException) -> Exit:
             return Exit.REFUSED
         case KeyboardInterrupt():
             return Exit.INTERRUPTED
+        case OSError():
+            return Exit.OUTPUT
         case _:
             return Exit.INTERNAL

@@ -7,6 +7,7 @@ Rule 3: a reader that goes away (`| head`) ends the output and nothing else.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
@@ -27,6 +28,8 @@ Part = str | tuple[str, str]
 NARROW = 40
 # Deeper indents than the terminal is wide still leave this many columns for words.
 ROOM_LEAST = 12
+# A pipe that nobody reads any more, a terminal that went away.
+READER_GONE = frozenset({errno.EPIPE, errno.EIO})
 STYLES: Mapping[str, str] = {
     "": "", "dim": "dim", "strong": "bold", "good": "green", "bad": "bold red", "warn": "yellow",
     "name": "cyan", "head": "bold underline",
@@ -66,7 +69,9 @@ class Page:
                 for text in self._drawn(one):
                     self.stream.write(text + "\n")
             self.stream.flush()
-        except BrokenPipeError:
+        except OSError as why:
+            if why.errno not in READER_GONE:
+                raise
             self.leave()
 
     def raw(self, text: str) -> None:
@@ -76,7 +81,9 @@ class Page:
         try:
             self.stream.write(text + "\n")
             self.stream.flush()
-        except BrokenPipeError:
+        except OSError as why:
+            if why.errno not in READER_GONE:
+                raise
             self.leave()
 
     def leave(self) -> None:

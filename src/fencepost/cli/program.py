@@ -84,6 +84,8 @@ def run_program(arguments: Sequence[str], app: Application, out: TextIO, err: Te
         _forget(out)
         return 0
     except Exception as why:  # noqa: BLE001 - the one boundary where every error becomes a sentence
+        if isinstance(why, OSError):
+            _forget(out)
         return _told(why, arguments, app, out, err)
     except KeyboardInterrupt as why:
         return _told(why, arguments, app, out, err)
@@ -121,6 +123,11 @@ def _sentence(why: BaseException, app: Application) -> tuple[int, str]:
             return Exit.USAGE, f"{_one_line(why.format_message())} (see `{where} --help`)"
         case click.ClickException():
             return Exit.USAGE, _one_line(why.format_message())
+        case OSError() if why.filename is None:
+            return (
+                Exit.OUTPUT,
+                f"the output cannot be written ({why.strerror or why}); what was done stays done",
+            )
         case FencepostError():
             return exit_of_error(why), _one_line(str(why))
         case _:

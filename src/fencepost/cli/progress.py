@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fencepost.cli.answers import Budget, budgets
 from fencepost.cli.page import NARROW, STYLES, Line, Page, line
 from fencepost.cli.text import shown
 from fencepost.cli.timeline import Timeline
-from fencepost.core.entries import CallEnded, CallStarted, EntryBody, ModelAsked, Replied
+from fencepost.core.entries import CallEnded, CallStarted, Entry, EntryBody, ModelAsked, Replied
 from fencepost.core.limits import Limits
 from fencepost.service.surface import Event, Totals
 
@@ -67,8 +67,10 @@ class Progress:
         """What a terminal is sent by a process that leaves at once: no bars below, the cursor shown."""
         return "" if self._live is None else "\r\x1b[J\x1b[?25h"
 
-    def begin(self, totals: Totals, seconds: float) -> None:
-        """Count from what earlier runs of the task have used."""
+    def recall(self, entries: Sequence[Entry], totals: Totals, seconds: float) -> None:
+        """Know the calls of earlier runs of the task, and count from what these have used."""
+        for entry in entries:
+            self._timeline.told(entry.body)
         self._totals, self._seconds, self._at = totals, seconds, time.monotonic()
 
     def heard(self, event: Event) -> None:

@@ -10,6 +10,7 @@ from fencepost.cli.answers import (
     Question,
     answer_lines,
     budget_lines,
+    is_orphaned,
     is_synthetic,
     question_lines,
     questions,
@@ -99,6 +100,11 @@ def _why(row: TaskRow, stopped: Stopped | None, asked: Sequence[Question], hint:
             yield from waiting_lines(row.id, asked, hint)
         case TaskState.READY_TO_RESUME | TaskState.PENDING:
             yield line(("Not over ", "head"), f"go on with: {hint('resume', row.id)}")
+        case TaskState.RUNNING if is_orphaned(row):
+            yield line(
+                ("Orphaned ", "head"),
+                f"the process that ran it has ended; go on with: {hint('resume', row.id)}",
+            )
         case TaskState.RUNNING:
             yield line(("Running  ", "head"), f"follow it with: {hint('watch', row.id)}")
 

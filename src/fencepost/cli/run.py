@@ -26,7 +26,7 @@ PATHS = frozenset({"logs", "releases", "rules"})
 PROMPT_BYTES = 1024 * 1024
 
 
-@click.command()
+@click.command(short_help="Run an agent on a prompt.")
 @click.argument("agent")
 @click.argument("prompt")
 @click.option("--prometheus", metavar="URL", help="incident: the Prometheus server to query.")
@@ -70,7 +70,7 @@ async def run(
     return ended.code
 
 
-@click.command()
+@click.command(short_help="Go on with a task that is not over.")
 @click.argument("task")
 @click.option(
     "--agent", metavar="AGENT", help="Where the agent is now, if it is not where the task was opened from."
@@ -130,7 +130,9 @@ async def resume_task(
 
     if not quiet:
         desk.err.line(("task ", "dim"), (task, "strong"), (f" from entry {row.seq}", "dim"))
-    ended = await drive(desk, store, task, limits=made.limits, starts=starts, begun=row, quiet=quiet)
+    ended = await drive(
+        desk, store, task, limits=made.limits, starts=starts, begun=(row, entries), quiet=quiet
+    )
     tell_ending(desk, ended)
     return ended.code
 

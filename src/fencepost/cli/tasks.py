@@ -7,14 +7,12 @@ import asyncio
 import click
 
 from fencepost.cli.command import Desk, command
-from fencepost.core.errors import StoreCorrupt
 from fencepost.core.lifecycle import TERMINAL, TaskState
 
 # Many screens; more are asked for by name.
 LISTED = 50
 # A second terminal sees a fact this long after it was committed, at most. Seconds.
 WATCH_SECONDS = 0.25
-PROMPT_CHARS = 300
 
 
 @click.command("list")
@@ -67,7 +65,7 @@ def _state(name: str) -> TaskState:
         ) from None
 
 
-@click.command()
+@click.command(short_help="Show a task: timeline, answer, evidence, budgets.")
 @click.argument("task")
 @click.option("--full", is_flag=True, help="Show results and texts whole, however long.")
 @command
@@ -75,6 +73,7 @@ async def show(desk: Desk, task: str, full: bool) -> int:
     """Show a task: its timeline, its answer with evidence, its budgets and why it stopped."""
     from fencepost.cli.answers import questions
     from fencepost.cli.documents import reading_document
+    from fencepost.cli.exits import Exit
     from fencepost.cli.reports import reading_lines
     from fencepost.service.reading import find_task, read_task
 
@@ -85,16 +84,18 @@ async def show(desk: Desk, task: str, full: bool) -> int:
         desk.show(reading_document(reading, asked))
     else:
         desk.out.put(reading_lines(reading, asked, full=full, hint=desk.hint))
-    if reading.damage:
-        seqs = ", ".join(str(one.seq) for one in reading.damage)
-        raise StoreCorrupt(
-            f"of task {reading.row.id} the journal entries {seqs} cannot be read; the rest is shown,"
-            " restore a backup to continue it"
-        )
-    return 0
+    if not reading.damage:
+        return Exit.OK
+    seqs = ", ".join(str(one.seq) for one in reading.damage)
+    desk.err.line(
+        ("fencepost: ", "bad"),
+        f"of task {reading.row.id} the journal entries {seqs} cannot be read; the rest is shown,"
+        " restore a backup to go on with it",
+    )
+    return Exit.STORE
 
 
-@click.command()
+@click.command(short_help="Follow a task, from any terminal.")
 @click.argument("task")
 @command
 async def watch(desk: Desk, task: str) -> int:
@@ -102,6 +103,7 @@ async def watch(desk: Desk, task: str) -> int:
 
     With --json each entry is one JSON document on one line, and the task itself is the last line.
     """
+    from fencepost.cli.answers import is_orphaned
     from fencepost.cli.documents import entry_document, task_document
     from fencepost.cli.exits import exit_of_state
     from fencepost.cli.reports import ending_lines
@@ -110,7 +112,7 @@ async def watch(desk: Desk, task: str) -> int:
 
     store = desk.store()
     task = await find_task(store, task)
-    timeline, seq = Timeline(), 0
+    timeline, seq, told = Timeline(), 0, False
     while not desk.out.closed:
         row = await store.row("local", task)
         for entry in await store.entries("local", task, after=seq) if row.seq > seq else ():
@@ -121,6 +123,9 @@ async def watch(desk: Desk, task: str) -> int:
                 desk.out.put(timeline.told(entry.body))
         if row.state in TERMINAL or row.state is TaskState.WAITING_APPROVAL:
             break
+        if is_orphaned(row) and not told:
+            told = True
+            desk.err.line("The process that ran it has ended; go on with: ", desk.hint("resume", task))
         await asyncio.sleep(WATCH_SECONDS)
     reading = await read_task(store, task)
     if desk.json:
@@ -130,7 +135,7 @@ async def watch(desk: Desk, task: str) -> int:
     return exit_of_state(reading.row.state)
 
 
-@click.command()
+@click.command(short_help="Cancel a task, whoever runs it; its journal stays.")
 @click.argument("task")
 @command
 async def cancel(desk: Desk, task: str) -> int:

@@ -21,6 +21,8 @@ HIDDEN_CHARACTERS = frozenset(
 )  # fmt: skip
 # More marks than this on one letter paint over the lines around it; no written language needs them.
 MARKS_MOST = 4
+# Money is shown to the fourth decimal; what is less is not nothing.
+SMALLEST_NANO = 100_000
 SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -88,6 +90,8 @@ def money(nano: int | None) -> str:
     """Nano-units of money for people; unknown is said, never shown as nothing."""
     if nano is None:
         return "unknown"
+    if 0 < nano < SMALLEST_NANO:
+        return "<0.0001"
     return f"{nano / 1e9:.4f}".rstrip("0").rstrip(".") if nano else "0"
 
 
