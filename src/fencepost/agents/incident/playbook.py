@@ -42,8 +42,6 @@ AFTER_ALERT = 7 * 60.0
 AFTER_ALERT_LEAST = 60.0
 # What a metrics source still takes as one window, the past included. Seconds.
 AFTER_ALERT_MOST = MetricLimits().window_seconds - PAST_SECONDS
-# Questions in one reply: what a task takes by default, so that none is refused for its number.
-CALLS_MOST = 16
 # A procedure costs nothing; its tokens are counted so that budgets show something.
 BYTES_PER_TOKEN = 4
 READING_TOOLS = ("query_metrics", "search_logs", "list_releases")
@@ -138,7 +136,7 @@ def _window_asked_for(observations: Iterable[Observation]) -> tuple[float, float
 
 
 def _next(brief: Brief, observations: Sequence[Observation]) -> list[Query] | Conclusion:
-    """All metrics at once, as far as one reply may hold them; everything after them one by one."""
+    """All metrics at once, everything after them one by one."""
     queries: list[Query] = []
     known = list(observations)
     while True:
@@ -148,7 +146,7 @@ def _next(brief: Brief, observations: Sequence[Observation]) -> list[Query] | Co
         if queries and asked.tool != "query_metrics":
             return queries
         queries.append(asked)
-        if asked.tool != "query_metrics" or len(queries) == CALLS_MOST:
+        if asked.tool != "query_metrics":
             return queries
         known.append(
             Observation(evidence="", tool=asked.tool, arguments=asked.arguments, failure="not asked yet")

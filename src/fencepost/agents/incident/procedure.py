@@ -23,7 +23,8 @@ LOGS_BEFORE = 900.0  # seconds of logs before the onset, to see what is new
 LOG_LINES = 20  # returned; patterns count all of them
 RELEASES_BEFORE = 14 * 24 * 3600.0  # seconds: far enough to find the release to go back to
 RELEASES_LISTED = 50
-# Metrics of one kind that are looked at: the fourth tells nothing new, and each is read again at every step.
+# Metrics of one kind that are looked at: a fifth tells nothing new, each is read again at every step, and
+# those of all three kinds fit into one reply (Limits.calls_per_reply).
 METRICS_OF_KIND = 4
 UNITS: dict[str, float] = {"": 1.0, "s": 1.0, "ratio": 1.0, "ms": 0.001, "percent": 0.01}
 
