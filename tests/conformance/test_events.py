@@ -10,6 +10,7 @@ import pytest
 from fencepost import (
     CallContext,
     DefinitionInvalid,
+    Event,
     FunctionModel,
     Limits,
     ModelProfile,
@@ -148,6 +149,19 @@ async def test_l72_what_an_older_epoch_says_is_dropped(stage: Stage) -> None:
     epochs = [event.epoch for event in stage.events]
     assert epochs == sorted(epochs)
     assert [e.epoch for e in stage.events if e.entry is not None] == [1, 2, 2, 2, 2]
+
+
+async def test_l72_the_bus_drops_what_is_older_than_the_newest_epoch_it_knows(stage: Stage) -> None:
+    stage.live.advance("local", "task-1", 2)
+    for tenant, task, epoch in (
+        ("local", "task-1", 1),
+        ("local", "task-1", 2),
+        ("other", "task-1", 1),
+        ("local", "task-2", 1),
+    ):
+        stage.live.publish(Event("delta", tenant, task, epoch))
+    shown = [(e.tenant, e.task, e.epoch) for e in stage.events]
+    assert shown == [("local", "task-1", 2), ("other", "task-1", 1), ("local", "task-2", 1)]
 
 
 async def test_l72_a_watcher_hears_only_of_committed_entries(stage: Stage) -> None:

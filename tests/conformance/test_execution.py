@@ -27,7 +27,7 @@ from fencepost.core.entries import Replied
 from fencepost.models.scripted import call, calls, say, streamed
 from fencepost.ports import Sink
 from fencepost.service import tasks
-from tests.conformance.stage import TINY_SECONDS, Stage, forever, held, said
+from tests.conformance.stage import TINY_SECONDS, Stage, forever, held, said, starts
 
 QUICK = Limits(steps=10, tool_seconds=TINY_SECONDS, grace_seconds=TINY_SECONDS)
 RAISED = [
@@ -382,6 +382,35 @@ async def test_l42_a_call_that_is_not_parallel_is_a_barrier(stage: Stage) -> Non
     assert sorted(gauge.story[:at]) == ["+s1", "+s2", "-s1", "-s2"]
     assert gauge.story[at + 1] == "-a3"
     assert sorted(gauge.story[at + 2 :]) == ["+s4", "+s5", "-s4", "-s5"]
+
+
+async def test_l42_a_barrier_waits_for_the_last_of_the_group_before_it(stage: Stage) -> None:
+    go, overlaps = asyncio.Event(), list[int]()
+    inside: set[int] = set()
+
+    async def side(context: CallContext, n: int) -> str:
+        inside.add(n)
+        if n == 2:
+            await held(go)
+        inside.discard(n)
+        return "seen"
+
+    def alone(context: CallContext, n: int) -> str:
+        overlaps.extend(inside)
+        go.set()
+        return "seen"
+
+    async def lets_go(number: int) -> None:
+        bodies = await stage.bodies("task-1")
+        if any(type(b).__name__ == "CallEnded" for b in bodies) and (1, 2, 1) not in starts(bodies):
+            go.set()
+
+    stage.store.after = lets_go
+    tools = stage.act("side", side, parallel=True), stage.act("alone", alone)
+    script = [calls(call("side", n=1), call("side", n=2), call("alone", n=3)), say("done")]
+    result = await stage.run(stage.agent(script, *tools), task="task-1")
+    assert result.reason is StopReason.COMPLETED
+    assert overlaps == []
 
 
 async def test_l43_a_provider_that_fails_after_a_complete_call_runs_nothing(stage: Stage) -> None:
