@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fencepost.core.entries import (
     CHAIN_START,
     ENTRY_VERSION,
+    DefinitionAccepted,
     Entry,
     Opened,
     Stopped,
@@ -197,6 +198,8 @@ class MemoryStore:
             for body in commit.bodies:
                 seq += 1
                 task.entries.append(Entry(seq, epoch, at, by, attempt, commit_id, seconds, body))
+                if type(body) is DefinitionAccepted:
+                    task.definition = body.definition
             task.seq, task.updated_at, task.totals = seq, at, commit.totals
             if seconds > task.seconds:  # noqa: PLR1730 - a beat may have counted further; max() is slower
                 task.seconds = seconds

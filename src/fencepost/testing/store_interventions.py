@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.core.entries import ApprovalDecided, Entry, Stopped, kind_of
+from fencepost.core.entries import ApprovalDecided, DefinitionAccepted, Entry, Stopped, kind_of
 from fencepost.core.errors import Fenced, TaskConflict, TaskNotFound
 from fencepost.core.lifecycle import StopReason, TaskState
 from fencepost.ports import Beat, Change, LateRecord, Store, TaskRow, Totals
@@ -130,6 +130,20 @@ class InterventionContract:
         )  # fmt: skip
         row, _ = await store.intervene(TENANT, "t-1", "bob", lambda *_: still)
         assert (row.state, row.waiting_for, row.expires_at) == (TaskState.WAITING_APPROVAL, "outcome", 80.0)
+
+    async def test_a_task_goes_by_the_definition_that_was_accepted_last(self, make_store: MakeStore) -> None:
+        store = make_store()
+        await task_in(store, "t-1", TaskState.READY_TO_RESUME)
+        accept = Change(
+            (DefinitionAccepted("def-2", (), "new", "ada"),), TaskState.READY_TO_RESUME, Totals()
+        )
+        row, _ = await store.intervene(TENANT, "t-1", "ada", lambda *_: accept)
+        assert row.definition == "def-2"
+        assert await store.claim("w", lease_seconds=9, definitions=["def-1"]) is None
+        claimed = await store.claim("w", lease_seconds=9, definitions=["def-2"])
+        assert claimed is not None
+        await Holder(store, claimed).append(DefinitionAccepted("def-3", (), "newer", "ada"))
+        assert (await store.row(TENANT, "t-1")).definition == "def-3"
 
     async def test_a_change_need_not_move_the_epoch(self, make_store: MakeStore) -> None:
         store = make_store()

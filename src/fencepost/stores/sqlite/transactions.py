@@ -201,6 +201,7 @@ def append(
     assert db.changes() == 1, "the transaction holds the lock and has just read this row"
     envelope = (epoch, at, commit.by, commit.attempt, commit.commit_id, commit.seconds)
     _write_entries(db, number, seq, envelope, encoded)
+    _accept(db, commit.tenant, commit.task, commit.bodies)
     if commit.settle or commit.operations:
         _hold(db, commit.tenant, commit.task, settle=commit.settle, operations=commit.operations)
     for digest, data in commit.artifacts:
@@ -242,8 +243,7 @@ def intervene(
     envelope = (epoch, at, by, row.attempts, rules.act_id(epoch, row.seq + 1), row.seconds)
     _write_entries(db, number, row.seq, envelope, encoded)
     _hold(db, tenant, task, settle=change.settle, operations=())
-    if (definition := rules.accepted(change.bodies)) is not None:
-        fetch(db, sql.ACCEPT, (definition, tenant, task))
+    _accept(db, tenant, task, change.bodies)
     return read_row(db, tenant, task), True
 
 
@@ -307,6 +307,11 @@ def _write_entries(
     for one in encoded:
         seq += 1
         fetch(db, sql.ENTRY, (number, seq, *envelope, one.kind, ENTRY_VERSION, one.data))
+
+
+def _accept(db: apsw.Connection, tenant: str, task: str, bodies: Iterable[EntryBody]) -> None:
+    if (definition := rules.accepted(bodies)) is not None:
+        fetch(db, sql.ACCEPT, (definition, tenant, task))
 
 
 def _hold(
