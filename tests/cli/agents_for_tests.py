@@ -12,7 +12,18 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from fencepost import Agent, CallContext, Limits, ModelProfile, ModelRequest, Reply, Rules, tool
+from fencepost import (
+    Agent,
+    CallContext,
+    Limits,
+    ModelFailed,
+    ModelProfile,
+    ModelRequest,
+    Reply,
+    Rules,
+    ScriptedModel,
+    tool,
+)
 from fencepost.models.scripted import answer, call, calls, say, streamed
 from fencepost.ports import Sink
 
@@ -153,6 +164,10 @@ def loses_a_write() -> Agent:
 
 def dies() -> Agent:
     return _agent("dies", calls(call("look_and_die", id="a")), say("survived"))
+
+
+def unreachable() -> Agent:
+    return Agent("unreachable", ScriptedModel([ModelFailed(f"no route to {HOSTILE}", kind="auth")]), LIMITS)
 
 
 def out_of_steps() -> Agent:

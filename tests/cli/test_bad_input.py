@@ -53,6 +53,7 @@ def one_sentence(done: Done, code: int, *words: str) -> None:
         (("run", f"{AGENTS}:plain", "x", "--logs", "."), ("--logs: only the agent incident takes that",)),
         (("run", f"{AGENTS}:plain", "x", "--rules", "/nowhere.toml"),
          ("/nowhere.toml: the rules cannot be read",)),
+        ((*INCIDENT, "--prometheus", "http://me:word@127.0.0.1:9"), ("has a user or password in it",)),
         (INCIDENT, ("needs --prometheus, --logs, --releases",)),
         ((*INCIDENT, *SERVER, "--logs", "/nowhere", "--releases", "/nowhere"),
          ("the agent incident cannot be made",)),
@@ -64,7 +65,7 @@ def test_a_wrong_argument_gets_one_sentence(
     fencepost: Command, arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     done = fencepost(*arguments)
-    one_sentence(Done(done.code, done.out, "".join(done.err.splitlines(keepends=True)[-1:])), 2, *words)
+    one_sentence(done, 2, *words)
     assert fencepost("list", "--json").document["tasks"] == []
 
 

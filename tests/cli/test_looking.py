@@ -90,6 +90,14 @@ def test_a_task_that_crossed_a_limit_ends_with_1_and_says_which(fencepost: Comma
     assert "steps 1/1" in done.out
 
 
+def test_a_model_that_cannot_be_asked_is_told_with_its_own_words(fencepost: Command) -> None:
+    done = fencepost.run("unreachable")
+    assert done.code == 1
+    assert "Stopped  LLM_ERROR" in done.out
+    assert "because  ModelFailed: no route to \\u001b[2J" in done.out
+    assert "because  ModelFailed: no route to" in fencepost("show", "task").out
+
+
 def test_list_shows_the_newest_first_and_filters(fencepost: Command) -> None:
     first, second = fencepost.run("plain").task, fencepost.run("asks").task
     assert [line.split()[0] for line in fencepost("list").out.splitlines()] == [second, first]
@@ -174,6 +182,16 @@ def test_show_of_a_damaged_journal_as_json_lists_the_damage(fencepost: Command, 
     document = done.document
     assert [one["seq"] for one in document["damaged"]] == [5]
     assert 5 not in [entry["seq"] for entry in document["entries"]]
+
+
+def test_a_damaged_task_does_not_hide_what_others_ask(fencepost: Command) -> None:
+    fencepost.run("asks")
+    damage(fencepost, seq=2)
+    other = fencepost.run("asks").task
+    listed = fencepost("approvals", "list")
+    assert listed.code == 7
+    assert listed.out.splitlines()[0] == other
+    assert listed.err.count("cannot be read") == 1
 
 
 def damage(fencepost: Command, *, seq: int) -> None:

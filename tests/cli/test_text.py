@@ -83,6 +83,13 @@ def test_folded_arguments_lose_no_character() -> None:
     assert "".join(row.removeprefix("    ") for row in rows) == shown(text)
 
 
+def test_a_command_to_copy_is_one_line_however_narrow_the_terminal_is() -> None:
+    stream = io.StringIO()
+    words = "fencepost approvals approve task-0123456789abcdef 1.0 --digest 0123456789abcdef"
+    Page(stream, width=40, color=False).line("approve  ", words, whole=True)
+    assert stream.getvalue() == f"approve  {words}\n"
+
+
 def test_a_cut_says_how_much_there_is() -> None:
     assert cut("x" * 10, 10) == "x" * 10
     assert cut("x" * 1500, 3) == "xxx… (1,500 characters)"

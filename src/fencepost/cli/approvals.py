@@ -31,8 +31,7 @@ def approvals() -> None:
 @command
 async def list_approvals(desk: Desk) -> int:
     """List every call that waits for a yes or a no, with its exact arguments."""
-    await list_questions(desk, "approval", "approvals")
-    return 0
+    return await list_questions(desk, "approval", "approvals")
 
 
 @approvals.command(short_help="Say yes to one call, once.")
@@ -91,9 +90,9 @@ async def _decide(
         return 0
     desk.out.line(f"Call {call} of {row.id} is {said}.")
     if may_go_on:
-        desk.err.line(("go on  ", "dim"), desk.hint("resume", row.id))
+        desk.err.line(("go on  ", "dim"), desk.hint("resume", row.id), whole=True)
     else:
-        desk.err.line(("It asks for more  ", "dim"), desk.hint("show", row.id))
+        desk.err.line(("It asks for more  ", "dim"), desk.hint("show", row.id), whole=True)
     return 0
 
 

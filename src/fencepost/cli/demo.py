@@ -38,7 +38,6 @@ async def demo(desk: Desk, ask: bool) -> int:
         desk.err.line((words, "warn"))
     desk.err.line(ASKED if ask else DENIED)
     desk.err.line(("prompt  ", "dim"), prompt)
-    desk.err.line(("task    ", "dim"), (task, "strong"))
 
     async def starts(live: Live) -> Result:
         return await desk.app.run(agent, prompt, store=store, task=task, source=source, live=live)
@@ -47,7 +46,7 @@ async def demo(desk: Desk, ask: bool) -> int:
     desk.err.line("")
     tell_ending(desk, ended)
     if not desk.json:
-        desk.err.line(("every result whole  ", "dim"), desk.hint("show", ended.row.id, "--full"))
+        desk.err.line(("every result whole  ", "dim"), desk.hint("show", ended.row.id, "--full"), whole=True)
         if ended.row.waiting_for and is_terminal(sys.stdin) and is_terminal(sys.stderr):
             return await _offer(desk, ended)
     return ended.code

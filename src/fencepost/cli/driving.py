@@ -28,7 +28,7 @@ from fencepost.cli.exits import Exit, exit_of_state
 from fencepost.cli.progress import Printed, Progress, lively
 from fencepost.cli.reports import ending_lines
 from fencepost.core.entries import Entry, Stopped
-from fencepost.core.errors import FencepostError, StoreFailed
+from fencepost.core.errors import FencepostError, StoreFailed, TaskNotFound
 from fencepost.core.limits import Limits
 from fencepost.service.surface import Live, Result, Store, TaskRow, Totals
 from fencepost.service.tasks import cancel
@@ -72,12 +72,19 @@ async def drive(
         except asyncio.CancelledError:
             if signals.ending is None:
                 raise
-            row = await store.row("local", task)
-            return Drive(row, await store.entries("local", task), signals.ending)
+            return await _left(store, task, signals.ending)
         except StoreFailed as why:
             raise _unsaved(why, task, desk) from why
         await _late_ones()
     return Drive(result.row, result.entries, exit_of_state(result.row.state))
+
+
+async def _left(store: Store, task: str, code: Exit) -> Drive:
+    try:
+        row = await store.row("local", task)
+    except TaskNotFound:
+        raise KeyboardInterrupt from None  # stopped before there was a task
+    return Drive(row, await store.entries("local", task), code)
 
 
 def _unsaved(why: StoreFailed, task: str, desk: Desk) -> StoreFailed:

@@ -22,8 +22,7 @@ def outcomes() -> None:
 @command
 async def list_outcomes(desk: Desk) -> int:
     """List every call whose outcome a task asks about."""
-    await list_questions(desk, "outcome", "outcomes")
-    return 0
+    return await list_questions(desk, "outcome", "outcomes")
 
 
 @outcomes.command()
@@ -58,5 +57,5 @@ async def resolve(desk: Desk, task: str, call: str, *, verdict: str, result: str
         desk.show({"task": task_document(row), "call": call, "verdict": said})
         return 0
     desk.out.line(f"Call {call} of {row.id}: {verdict}.")
-    desk.err.line(("go on  ", "dim"), desk.hint("resume", row.id))
+    desk.err.line(("go on  ", "dim"), desk.hint("resume", row.id), whole=True)
     return 0

@@ -37,16 +37,19 @@ STYLES: Mapping[str, str] = {
 
 
 class Line(Struct, frozen=True):
-    """One line to print. `exact` folds it at the edge instead of at words, so that no space is lost."""
+    """One line to print. `exact` folds it at the edge instead of at words, so that no space is lost; `whole`
+    leaves the folding to the terminal, so that a command can be copied.
+    """
 
     parts: tuple[Part, ...]
     indent: int = 0
     exact: bool = False
+    whole: bool = False
 
 
-def line(*parts: Part, indent: int = 0, exact: bool = False) -> Line:
+def line(*parts: Part, indent: int = 0, exact: bool = False, whole: bool = False) -> Line:
     """A line of these parts."""
-    return Line(parts, indent, exact)
+    return Line(parts, indent, exact, whole)
 
 
 class Page:
@@ -56,9 +59,9 @@ class Page:
         self.stream, self.width, self.color = stream, width, color
         self.closed = False
 
-    def line(self, *parts: Part, indent: int = 0, exact: bool = False) -> None:
+    def line(self, *parts: Part, indent: int = 0, whole: bool = False) -> None:
         """Print one line."""
-        self.put((Line(parts, indent, exact),))
+        self.put((Line(parts, indent, whole=whole),))
 
     def put(self, lines: Iterable[Line]) -> None:
         """Print lines; a reader that went away is not told any more."""
@@ -106,6 +109,9 @@ class Page:
             text.append(shown(_words(part), lines=True), STYLES[_style(part)] if self.color else None)
         room = max((self.width or 80) - one.indent, ROOM_LEAST)
         for row in text.split("\n", allow_blank=True):
+            if one.whole:
+                yield Text(" " * one.indent) + row
+                continue
             for piece in _folded(row, room) if one.exact else _at_words(row, room):
                 yield Text(" " * one.indent) + piece
 

@@ -45,6 +45,7 @@ class Progress:
         self._live: Live | None = None
         self._totals, self._seconds, self._at = Totals(), 0.0, time.monotonic()
         self._stream, self._doing, self._since = "", "starting", time.monotonic()
+        self._announced = False
         self._running: dict[tuple[int, int], str] = {}
 
     def __enter__(self) -> Progress:
@@ -84,8 +85,15 @@ class Progress:
         if event.seconds:
             self._seconds, self._at = event.seconds, time.monotonic()
         if event.entry is not None:
+            self._announce(event.task)
             self._turn(event.entry)
             self.tell(self._timeline.told(event.entry))
+
+    def _announce(self, task: str) -> None:
+        """Name the task once, when there is something of it to tell: one that was refused does not exist."""
+        if not self._announced:
+            self._announced = True
+            self.tell((line(("task ", "dim"), (task, "strong")),))
 
     def tell(self, lines: Iterable[Line]) -> None:
         """Print lines, above the bars where there are some."""

@@ -20,14 +20,16 @@ from fencepost.cli.answers import (
 from fencepost.cli.page import Line, Part, line
 from fencepost.cli.text import cut, moment
 from fencepost.cli.timeline import RESULT_CHARS, SYNTHETIC, Timeline
-from fencepost.core.entries import Entry, Opened, Stopped
-from fencepost.core.lifecycle import TaskState
+from fencepost.core.entries import AttemptFailed, Entry, Opened, Stopped
+from fencepost.core.lifecycle import StopReason, TaskState
 from fencepost.service.reading import Reading
 from fencepost.service.surface import LateRecord, TaskRow
 
 # Makes a command to copy of its words.
 Hint = Callable[..., str]
 GUTTER = 6
+# Stops for which the last failed attempt says more than the reason does.
+MODEL_FAILURES = frozenset({StopReason.LLM_ERROR, StopReason.LLM_TIMEOUT})
 
 
 def reading_lines(reading: Reading, asked: Sequence[Question], *, full: bool, hint: Hint) -> Iterator[Line]:
@@ -49,7 +51,7 @@ def reading_lines(reading: Reading, asked: Sequence[Question], *, full: bool, hi
     opened = reading.opened
     yield from budget_lines(row_budgets(reading.row, None if opened is None else opened.limits))
     yield line("")
-    yield from _why(reading.row, stopped, asked, hint)
+    yield from _why(reading.row, reading.entries, stopped, asked=asked, hint=hint)
 
 
 def _head(reading: Reading) -> Iterator[Line]:
@@ -89,24 +91,30 @@ def _late(record: LateRecord, *, full: bool) -> Iterator[Line]:
         yield line(record.content if full else cut(record.content, RESULT_CHARS), indent=6)
 
 
-def _why(row: TaskRow, stopped: Stopped | None, asked: Sequence[Question], hint: Hint) -> Iterator[Line]:
+def _why(
+    row: TaskRow, entries: Sequence[Entry], stopped: Stopped | None, *, asked: Sequence[Question], hint: Hint
+) -> Iterator[Line]:
+    failures = [entry.body.detail for entry in entries if isinstance(entry.body, AttemptFailed)]
+    failure = failures[-1] if failures else ""
     match row.state:
         case TaskState.SUCCEEDED | TaskState.FAILED | TaskState.CANCELLED:
             reason = "" if row.reason is None else row.reason.value
             by = f" by {stopped.by}" if stopped is not None and stopped.by else ""
             detail = f": {stopped.detail}" if stopped is not None and stopped.detail else ""
             yield line(("Stopped  ", "head"), f"{reason}{by}{detail}")
+            if row.reason in MODEL_FAILURES and failure:
+                yield line(("because  ", "dim"), failure)
         case TaskState.WAITING_APPROVAL:
             yield from waiting_lines(row.id, asked, hint)
         case TaskState.READY_TO_RESUME | TaskState.PENDING:
-            yield line(("Not over ", "head"), f"go on with: {hint('resume', row.id)}")
+            yield line(("Not over ", "head"), f"go on with: {hint('resume', row.id)}", whole=True)
         case TaskState.RUNNING if is_orphaned(row):
             yield line(
                 ("Orphaned ", "head"),
                 f"the process that ran it has ended; go on with: {hint('resume', row.id)}",
             )
         case TaskState.RUNNING:
-            yield line(("Running  ", "head"), f"follow it with: {hint('watch', row.id)}")
+            yield line(("Running  ", "head"), f"follow it with: {hint('watch', row.id)}", whole=True)
 
 
 def waiting_lines(task: str, asked: Sequence[Question], hint: Hint) -> Iterator[Line]:
@@ -127,7 +135,7 @@ def waiting_lines(task: str, asked: Sequence[Question], hint: Hint) -> Iterator[
 
 
 def _command(name: str, words: str) -> Line:
-    return line((f"{name:<9}", "dim"), "  ", words, indent=4)
+    return line((f"{name:<9}", "dim"), "  ", words, indent=4, whole=True)
 
 
 def ending_lines(row: TaskRow, entries: Sequence[Entry], *, hint: Hint) -> Iterator[Line]:
@@ -143,5 +151,5 @@ def ending_lines(row: TaskRow, entries: Sequence[Entry], *, hint: Hint) -> Itera
     limits = opened.limits if isinstance(opened, Opened) else None
     used = ", ".join(f"{one.name} {one.told}" for one in row_budgets(row, limits))
     yield line(("used     ", "dim"), used)
-    yield from _why(row, stopped, asked, hint)
-    yield line(("journal  ", "dim"), hint("show", row.id))
+    yield from _why(row, entries, stopped, asked=asked, hint=hint)
+    yield line(("journal  ", "dim"), hint("show", row.id), whole=True)

@@ -7,6 +7,7 @@ import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -63,8 +64,6 @@ async def run(
     async def starts(live: Live) -> Result:
         return await desk.app.run(made, said, store=store, task=task, source=source, live=live)
 
-    if not quiet:
-        desk.err.line(("task ", "dim"), (task, "strong"))
     ended = await drive(desk, store, task, limits=made.limits, starts=starts, quiet=quiet)
     tell_ending(desk, ended)
     return ended.code
@@ -128,8 +127,6 @@ async def resume_task(
     async def starts(live: Live) -> Result:
         return await desk.app.resume(made, task, store=store, live=live, take_over=take_over)
 
-    if not quiet:
-        desk.err.line(("task ", "dim"), (task, "strong"), (f" from entry {row.seq}", "dim"))
     ended = await drive(
         desk, store, task, limits=made.limits, starts=starts, begun=(row, entries), quiet=quiet
     )
@@ -163,6 +160,11 @@ def source_given(agent: str, rules: str | None, given: dict[str, str | None]) ->
         names = ", ".join("--" + name.replace("_", "-") for name in options)
         raise DefinitionInvalid(
             f"{names}: only the agent incident takes that, {agent} does not; leave it out"
+        )
+    if "@" in urlsplit(options.get("prometheus", "")).netloc:
+        raise DefinitionInvalid(
+            "--prometheus has a user or password in it, and the journal would keep it; name an address"
+            " without, for example of a proxy on this machine that adds it"
         )
     if rules is not None:
         options["rules"] = rules

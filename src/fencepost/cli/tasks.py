@@ -125,7 +125,9 @@ async def watch(desk: Desk, task: str) -> int:
             break
         if is_orphaned(row) and not told:
             told = True
-            desk.err.line("The process that ran it has ended; go on with: ", desk.hint("resume", task))
+            desk.err.line(
+                "The process that ran it has ended; go on with: ", desk.hint("resume", task), whole=True
+            )
         await asyncio.sleep(WATCH_SECONDS)
     reading = await read_task(store, task)
     if desk.json:
@@ -157,5 +159,5 @@ async def cancel(desk: Desk, task: str) -> int:
         desk.out.line(
             f"Task {row.id} {'was' if was_over else 'is'} cancelled{' before' if was_over else ''}."
         )
-        desk.err.line((f"Its journal stays: {desk.hint('show', row.id)}", "dim"))
+        desk.err.line((f"Its journal stays: {desk.hint('show', row.id)}", "dim"), whole=True)
     return Exit.OK if row.state is TaskState.CANCELLED else Exit.CONFLICT
