@@ -1,11 +1,13 @@
 """Lifecycle notices and deltas for whoever watches: may be lost, are never read back (contract 1).
 
-Each carries (task, epoch). A notice of an older epoch than the newest known one is dropped, so that nobody sees a
-fenced run talk. Nothing is built when nobody listens.
+Each carries (task, epoch). A notice of an older epoch than the newest known one is dropped, so that nobody
+sees a fenced run talk. Nothing is built when nobody listens. A listener that fails is reported to the event
+loop and stops nothing (contract 12.5: a watcher leaving never stops a task).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
@@ -14,7 +16,7 @@ from msgspec import Struct
 
 from fencepost.core.entries import EntryBody
 from fencepost.core.lifecycle import TaskState
-from fencepost.ports import Delta, Totals
+from fencepost.ports import Delta, Lease, Totals
 
 # Epochs are remembered for this many tasks; a fenced run is heard of for far fewer at a time.
 EPOCHS_KEPT = 10_000
@@ -44,7 +46,11 @@ Listener = Callable[[Event], None]
 class Interruptible(Protocol):
     """A run that can be told that it lost its task."""
 
-    def fenced(self) -> None: ...
+    lease: Lease
+
+    def fenced(self) -> None:
+        """Stop at once and write nothing."""
+        ...
 
 
 class Live:
@@ -73,7 +79,11 @@ class Live:
         if event.epoch < self._epochs.get((event.tenant, event.task), 0):
             return
         for listener in tuple(self._listeners):
-            listener(event)
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 - foreign code
+                failed = f"a listener failed at {event.kind!r} of task {event.task}"
+                asyncio.get_running_loop().call_exception_handler({"message": failed, "exception": error})
 
     def newest(self, tenant: str, task: str) -> int:
         """The newest epoch of the task known here, 0 when none is."""
@@ -88,8 +98,11 @@ class Live:
             self._epochs.popitem(last=False)
 
     def fence(self, tenant: str, task: str, epoch: int) -> None:
-        """Tell the task's run in this process, if there is one, that the epoch moved past it."""
+        """Tell the task's run in this process, if there is one, that the epoch moved past it.
+
+        A run that claimed the task since then is left alone: it owns a newer epoch.
+        """
         self.advance(tenant, task, epoch)
         run = self.running.get((tenant, task))
-        if run is not None:
+        if run is not None and run.lease.epoch < epoch:
             run.fenced()
