@@ -19,7 +19,7 @@ class Mutation:
     new: str
 
 
-ADMISSION, LOOP, LIVE = "run/admission.py", "run/loop.py", "run/live.py"
+ADMISSION, LOOP, PERFORM, LIVE = "run/admission.py", "run/loop.py", "run/perform.py", "run/live.py"
 DECIDE, STATE, CLOSING = "core/decide.py", "core/state.py", "core/closing.py"
 JSON, FUNCTION, TASKS, RULES = (
     "core/strictjson.py",
@@ -125,7 +125,13 @@ MUTATIONS: dict[str, Mutation] = {
         "return reserved, reserved_nano if known is None else known",
         "return 0, 0 if known is None else known",
     ),
-    "L31": Mutation(LOOP, "if _is_cancelled(outcome) and _take_back_cancel():", "if _is_cancelled(outcome):"),
+    "L31": Mutation(
+        PERFORM,
+        "if isinstance(outcome, Raised):
+        return _failed(",
+        "if isinstance(outcome, Raised) and isinstance(outcome.error, Exception):
+        return _failed(",
+    ),
     "L32": Mutation(LOOP, "self._artifacts.append((body.digest, whole))", "pass"),
     "L33": Mutation(
         LOOP,

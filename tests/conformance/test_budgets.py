@@ -28,6 +28,7 @@ from fencepost.core.entries import AttemptFailed, ModelAsked, Replied
 from fencepost.core.errors import LimitsInvalid
 from fencepost.core.recovery import OnUnknown, Reaction
 from fencepost.models.scripted import answer, call, calls, say
+from fencepost.ports import Beat
 from fencepost.testing.clock import FakeClock
 from tests.conformance.stage import TINY_SECONDS, Crash, Says, Stage, crash_at, forever, raw, reply, said
 
@@ -227,6 +228,25 @@ async def test_l49_the_seconds_of_earlier_runs_count(stage: Stage) -> None:
     result = await stage.resume(agent, result.task, clock=clock)
     assert result.reason is StopReason.TASK_TIMEOUT
     assert result.row.seconds == pytest.approx(800, abs=1)
+
+
+async def test_l49_a_lost_run_counts_to_its_last_heartbeat(stage: Stage) -> None:
+    clock = FakeClock()
+
+    def passes(context: CallContext, n: int) -> str:
+        clock.advance(100)
+        return "took its time"
+
+    look = stage.look(then=passes)
+    agent = stage.agent([calls(call("look", n=1)), say("done")], look)
+    stage.store.after = crash_at(2)
+    with pytest.raises(Crash):
+        await stage.run(agent, task="task-1", clock=clock)
+    stage.store.after = None
+    assert stage.store.beat((Beat("local", "task-1", 1, 550.0),), lease_seconds=9) == frozenset()
+    result = await stage.resume(agent, "task-1", take_over=True, clock=clock)
+    assert result.reason is StopReason.TASK_TIMEOUT
+    assert result.row.seconds == pytest.approx(650, abs=1)
 
 
 # --- L51: the same call again ----------------------------------------------------------------------------

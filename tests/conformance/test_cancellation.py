@@ -11,6 +11,7 @@ from fencepost import (
     CallContext,
     FunctionModel,
     Limits,
+    ModelFailed,
     ModelRequest,
     Reply,
     StopReason,
@@ -21,6 +22,7 @@ from fencepost.models.scripted import call, calls, say
 from fencepost.ports import Delta, Sink
 from fencepost.run.running import open_task
 from fencepost.service import tasks
+from fencepost.testing.clock import FakeClock
 from tests.conformance.stage import TINY_SECONDS, Stage, forever, held, said, starts
 
 # Two replies with a call, and an answer: k+m+1 = 3+2+1 commits.
@@ -112,6 +114,25 @@ async def test_l37_a_cancel_in_the_first_of_three_leaves_exactly_one(stage: Stag
     result = await running
     assert (result.reason, stage.ran()) == (StopReason.CANCELLED, ["act 0"])
     assert said(result) == [("unknown", "CANCELLED"), ("cancelled", "CANCELLED"), ("cancelled", "CANCELLED")]
+
+
+async def test_l36_a_cancel_in_the_pause_before_another_attempt_ends_it(stage: Stage) -> None:
+    asleep = asyncio.Event()
+
+    class Sleeps(FakeClock):
+        async def sleep(self, seconds: float, /) -> None:
+            asleep.set()
+            await forever()
+
+    clock = Sleeps()
+    busy = ModelFailed("busy", kind="status", retriable=True, status=429, retry_after=100)
+    agent = stage.agent([busy, say("never")], limits=LIMITS)
+    running = asyncio.create_task(stage.run(agent, task="task-1", clock=clock))
+    await held(asleep)
+    await stage.cancel("task-1")
+    result = await running
+    assert (result.outcome, result.reason) == ("fenced", StopReason.CANCELLED)
+    assert len(stage.models[0].requests) == 1
 
 
 # --- L38: the caller's own task is cancelled --------------------------------------------------------------

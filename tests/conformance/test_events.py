@@ -169,6 +169,31 @@ async def test_l72_a_watcher_hears_only_of_committed_entries(stage: Stage) -> No
     assert [e.entry for e in stage.events if e.entry is not None] == [e.body for e in result.entries[1:]]
 
 
+async def test_l72_a_watcher_that_fails_stops_no_task_and_is_reported(stage: Stage) -> None:
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, said: reported.append(said["exception"]))
+
+    def fails(event: Event) -> None:
+        raise ValueError(f"no {event.kind}")
+
+    stop = stage.live.listen(fails)
+    result = await stage.play([calls(call("act", n=1)), say("done")], stage.act())
+    stop()
+    assert (result.reason, stage.ran()) == (StopReason.COMPLETED, ["act 1"])
+    assert len(reported) == len(stage.events)
+    assert str(reported[0]) == "no start"
+
+
+async def test_l72_a_fence_that_comes_late_leaves_the_newer_run_alone(stage: Stage) -> None:
+    async def late_fence(context: CallContext, n: int) -> str:
+        stage.live.fence(context.tenant, context.task, 1)
+        return "still ours"
+
+    script = [calls(call("act", n=1)), say("done")]
+    result = await stage.play(script, stage.act(then=late_fence))
+    assert (result.outcome, result.reason) == ("stopped", StopReason.COMPLETED)
+
+
 async def test_l72_an_entry_whose_commit_failed_is_not_told(stage: Stage) -> None:
     stage.store.before = crash_at(2)
     agent = stage.agent([calls(call("act", n=1)), say("done")], stage.act())

@@ -30,12 +30,24 @@ from fencepost.service import tasks
 from tests.conformance.stage import TINY_SECONDS, Stage, forever, held, said, starts
 
 QUICK = Limits(steps=10, tool_seconds=TINY_SECONDS, grace_seconds=TINY_SECONDS)
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("cannot even say what is wrong")
+
+
 RAISED = [
     ValueError("no"),
     RecursionError("deep"),
     SystemExit(3),
     KeyboardInterrupt(),
     asyncio.CancelledError(),
+    GeneratorExit(),
+    StopIteration(),
+    StopAsyncIteration(),
+    BaseExceptionGroup("two", [ValueError("one"), SystemExit(2)]),
+    Unspeakable(),
 ]
 KINDS = ["read", "idempotent", "write"]
 
@@ -154,20 +166,26 @@ class Slow:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.begun, self.go = asyncio.Event(), asyncio.Event()  # `begun` is set when `wanted` bodies began
         self.go_thread = threading.Event()
+        self.wanted, self.count = 1, 0
 
     def release(self) -> None:
         self.go.set()
         self.go_thread.set()
 
+    def begins(self) -> None:
+        self.count += 1
+        if self.count == self.wanted:
+            self.begun.set()
+
     async def _behaves(self, *_: Any) -> str:
-        self.begun.set()
+        self.begins()
         await self.go.wait()
         return "late news"
 
     async def _swallows(self, *_: Any) -> str:
-        self.begun.set()
+        self.begins()
         while not self.go.is_set():
             try:
                 await self.go.wait()
@@ -180,7 +198,7 @@ class Slow:
             loop = asyncio.get_running_loop()
 
             def sits(_: CallContext) -> str:
-                loop.call_soon_threadsafe(self.begun.set)
+                loop.call_soon_threadsafe(self.begins)
                 assert self.go_thread.wait(20)
                 return "late news"
 
@@ -244,6 +262,13 @@ async def test_l33_a_late_result_within_the_grace_period_is_late_all_the_same(st
     assert [record.content for record in await stage.late(result.task)] == ["late news"]
 
 
+async def test_l33_a_tools_own_timeout_is_the_one_that_counts(stage: Stage) -> None:
+    limits = Limits(steps=3, tool_seconds=20, grace_seconds=TINY_SECONDS)
+    look = stage.look(then=forever, timeout=TINY_SECONDS)
+    result = await stage.play([calls(call("look")), say("done")], look, limits=limits)
+    assert said(result) == [("timeout", "timeout")]
+
+
 # --- L34, L35: the same on cancel and on a lost lease -----------------------------------------------------
 
 
@@ -255,6 +280,7 @@ async def test_l34_a_cancel_closes_a_call_in_flight_and_its_end_is_late(
 ) -> None:
     act = slow.tool(kind, effect, parallel=parallel)
     agent = stage.agent([calls(call("act", n=1), call("act", n=2))], act)
+    slow.wanted = 2 if parallel else 1
     running = asyncio.create_task(stage.run(agent, task="task-1"))
     await held(slow.begun)
     row = await stage.cancel("task-1")
@@ -269,7 +295,7 @@ async def test_l34_a_cancel_closes_a_call_in_flight_and_its_end_is_late(
     late = () if kind == "behaves" else await stage.late("task-1")
     assert {record.content for record in late} <= {"late news"}
     assert await stage.store.entries("local", "task-1") == entries
-    assert stage.ran() == (["act 1", "act 2"] if parallel else ["act 1"])
+    assert sorted(stage.ran()) == (["act 1", "act 2"] if parallel else ["act 1"])
 
 
 @pytest.mark.parametrize("kind", ["behaves", "swallows", "thread"])
