@@ -73,6 +73,11 @@ def check_answer(result: Result) -> None:
         for part in (claim.pointer or "").split("/")[1:]:
             value = value[int(part)] if isinstance(value, list) else value[part]
         said = msgspec.json.decode(claim.value)
-        assert (type(said), said) == (type(value), value)
+        assert (isinstance(said, bool), said) == (isinstance(value, bool), value)
         shown += f"\n{bytes(claim.value).decode()}"
-    assert set(NUMBER.findall(answer.summary)) <= set(NUMBER.findall(shown))
+    assert _numbers(answer.summary) <= _numbers(shown)
+
+
+def _numbers(text: str) -> set[str]:
+    """The numbers in a text; 26.0 is 26, v2.4.0 stays as it is."""
+    return {found.removesuffix(".0") if found.count(".") == 1 else found for found in NUMBER.findall(text)}

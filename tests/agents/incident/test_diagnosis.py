@@ -248,9 +248,11 @@ def test_strong_evidence_of_two_kinds_gives_high_confidence_and_of_one_kind_less
         series("payment", Kind.SATURATION, calm(0.1), [0.98] * 5),
     )
     one = look(*QUIET, series("payment", Kind.LATENCY, lambda _: 0.1, [0.22] * 5))
+    one_and_strong = look(*QUIET, series("payment", Kind.LATENCY, calm(0.05), [9.0] * 5))
 
     assert both.confidence is Confidence.HIGH
     assert (one.culprit, one.confidence) == ("payment", Confidence.MEDIUM)
+    assert (one_and_strong.culprit, one_and_strong.confidence) == ("payment", Confidence.MEDIUM)
 
 
 @given(

@@ -319,6 +319,23 @@ def test_a_peak_that_the_past_exceeds_is_quoted_at_its_own_place() -> None:
     assert_every_value_is_where_it_is_said_to_be(said, seen)
 
 
+def test_a_peak_as_high_as_one_long_ago_is_not_told_with_the_time_of_that_one() -> None:
+    rule = RULES[1]
+    result = metric_result(rule, {"a": (100.0, 900.0), "b": (50.0, 50.0)})
+    result["series"][0]["points"][3][1] = 900.0
+    result["series"][0]["summary"]["max_at"] = "2026-03-14T09:08:00Z"
+    seen = [
+        Observation(evidence="ev-1.1", tool="query_metrics", arguments={"metric": rule.name}, result=result),
+        Observation(evidence="ev-2.1", tool="search_logs", arguments={}, result=logs_result()),
+        Observation(evidence="ev-3.1", tool="list_releases", arguments={}, result=releases_result()),
+    ]
+
+    said = next_query(Brief(alert_at=ALERT, until=UNTIL, metrics=(rule,)), seen)
+
+    assert isinstance(said, Conclusion)
+    assert "latency_p90 of a reached 900.0;" in said.summary
+
+
 @pytest.mark.parametrize(
     ("at", "suspected"),
     [

@@ -326,6 +326,8 @@ def _confidence(suspects: Sequence[Suspect], doubt: Doubt | None, *, thresholds:
         return Confidence.NONE
     if doubt is not None:
         return Confidence.LOW
-    if suspects[0].score >= thresholds.score_high and _lead(suspects) >= thresholds.lead_high:
+    # One symptom alone, however strong, may be a measurement's own habit.
+    kinds = len(suspects[0].deviations)
+    if kinds > 1 and suspects[0].score >= thresholds.score_high and _lead(suspects) >= thresholds.lead_high:
         return Confidence.HIGH
     return Confidence.MEDIUM

@@ -26,7 +26,7 @@ from fencepost.agents.incident.findings import (
     Tool,
 )
 from fencepost.agents.incident.sources.rollback import VALUE
-from fencepost.agents.incident.sources.window import read_moment
+from fencepost.agents.incident.sources.window import read_moment, write_moment
 from fencepost.agents.incident.thresholds import Thresholds
 
 SUSPECTS_TOLD = 3  # what a person follows up by hand
@@ -128,7 +128,9 @@ def _deviation(
     run = [i for i, (t, _) in enumerate(points) if deviation.onset <= t <= deviation.until]
     worst = max(run, key=lambda i: (points[i][1], -i))
     highest: tuple[Claim, ...] = (seen.claim(f"{at}/points/{worst}/1"),)
-    if points[worst][1] == at_pointer(seen.result, f"{at}/summary/max"):
+    # The summary has the time as people write it, of the first sample as high, which may be an older one.
+    summary = at_pointer(seen.result, f"{at}/summary")
+    if (points[worst][1], write_moment(points[worst][0])) == (summary["max"], summary["max_at"]):
         highest = (seen.claim(f"{at}/summary/max"), seen.claim(f"{at}/summary/max_at"))
     metric, service = seen.claim("/metric"), seen.claim(f"{at}/service")
     median, began = seen.claim(f"{at}/summary/median"), seen.claim(f"{at}/points/{run[0]}/0")

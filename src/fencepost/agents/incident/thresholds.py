@@ -74,7 +74,7 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     # Below this score nobody is named: one kind must deviate twice as much as a sample that just counts.
     # PetShop's lowest right name scores 9.5.
     score_min: float = 8.0
-    # From this score and lead the confidence is high.
+    # From this score and lead, in metrics of two kinds, the confidence is high.
     score_high: float = 20.0
     lead_high: float = 1.5
 

@@ -340,6 +340,62 @@ async def test_an_operator_who_gives_only_an_address_gets_the_metrics_whose_name
     assert found.services == ("payment",)
 
 
+def server(names: Sequence[str], labels: dict[str, list[str]]) -> httpx2.MockTransport:
+    """A server that lists these names, one service, and for a counter these labels."""
+
+    def reply(request: httpx2.Request) -> httpx2.Response:
+        lists = {"/api/v1/label/__name__/values": list(names), "/api/v1/label/app/values": ["payment"]}
+        found = lists.get(request.url.path, labels.get(request.url.params.get("match[]", "")))
+        return httpx2.Response(200, json={"status": "success", "data": found})
+
+    return httpx2.MockTransport(reply)
+
+
+async def discovered(names: Sequence[str], **labels: list[str]) -> dict[str, str | None]:
+    """The queries that are made of a server's list, by the name they are asked for with."""
+    async with httpx2.AsyncClient(transport=server(names, labels)) as client:
+        found = await discover(client, "http://127.0.0.1:9090", service_label="app")
+    return {rule.name: rule.query for rule in found.metrics}
+
+
+async def test_a_gauge_is_read_as_the_worst_instance_of_each_service() -> None:
+    assert await discovered(["queue_saturation_ratio"]) == {
+        "queue_saturation_ratio": "max by (app) (queue_saturation_ratio{$selector})"
+    }
+
+
+async def test_a_histogram_of_latency_is_read_as_its_90th_percentile_and_its_parts_are_left_out() -> None:
+    names = ["rpc_duration_seconds_bucket", "rpc_duration_seconds_count", "rpc_duration_seconds_sum"]
+
+    assert await discovered([*names, "message_size_bytes_bucket"]) == {
+        "rpc_duration_seconds_p90": "histogram_quantile(0.9, "
+        "sum by (app, le) (rate(rpc_duration_seconds_bucket{$selector}[5m])))"
+    }
+
+
+async def test_a_counter_of_requests_with_a_status_is_read_as_the_share_that_failed() -> None:
+    names = ["http_requests_total", "jobs_requests_total", "http_client_requests_total", "bytes_total"]
+    labels = {
+        "http_requests_total": ["app", "method", "status_code"],
+        "jobs_requests_total": ["app"],
+        "http_client_requests_total": ["app", "code"],
+    }
+
+    found = await discovered(names, **labels)
+
+    everything = "sum by (app) (rate(http_requests_total{$selector}[5m]))"
+    failed = 'sum by (app) (rate(http_requests_total{$selector,status_code=~"5.."}[5m]))'
+    assert found == {"http_requests_error_ratio": f"({failed} or {everything} * 0) / {everything}"}
+
+
+async def test_of_very_many_counters_only_a_few_are_asked_about() -> None:
+    names = [f"shop_{number:02}_requests_total" for number in range(40)]
+
+    found = await discovered(names, **{name: ["code"] for name in names})
+
+    assert list(found) == [f"shop_{number:02}_requests_error_ratio" for number in range(8)]
+
+
 async def test_a_server_with_nothing_to_ask_for_is_said_so() -> None:
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json={"status": "success", "data": []}))
     async with httpx2.AsyncClient(transport=transport) as client:
@@ -356,6 +412,12 @@ async def test_a_server_with_nothing_to_ask_for_is_said_so() -> None:
         ("http_errors_total", "other", ""),  # a counter: its value is no share of anything
         ("pod_memory_mebibytes", "other", ""),
         ("node_cpu_seconds", "other", "s"),
+        ("http_request_duration_seconds_count", "other", "s"),  # grows with every request
+        ("http_request_duration_seconds_sum", "other", "s"),
+        ("http_request_errors_ratio_total", "other", "ratio"),
+        ("pod_client_latency_p90_seconds", "other", "s"),  # of the calls it makes
+        ("envoy_upstream_latency_ms", "other", "ms"),
+        ("envoy_downstream_latency_ms", "latency", "ms"),
     ],
 )
 def test_a_metrics_name_says_what_it_measures(name: str, kind: str, unit: str) -> None:
