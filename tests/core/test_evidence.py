@@ -195,7 +195,7 @@ async def test_a_number_of_a_claim_that_is_wrong_was_not_looked_up() -> None:
 async def test_what_is_empty_or_not_obtained_is_told() -> None:
     assert await told(" ", ERRORS) == "summary is empty"
     nothing = await told("It is so.", ids=())
-    assert nothing.startswith("evidence_ids is empty; cite at least one result; claims is empty; tie at least")
+    assert nothing.startswith("evidence_ids is empty; cite at least one result; claims is empty; tie")
     assert "'ev-7.0' is not a successful result of this task; obtained: ev-1.0, ev-1.1" in await told(
         "It is so.", ERRORS, ids=("ev-1.0", "ev-7.0")
     )

@@ -1,8 +1,8 @@
 """Whether an answer's claims are tied to results this very task obtained (contract 10).
 
 Evidence shows that an observation exists, never that a cause is true. What is checked here: the ids, the
-places, the values, and that each number of the summary was looked up: it equals a number of a checked claim or
-of the prompt, or the word it is in ("12:03", "v1.2", "p99") stands there as it is.
+places, the values, and that each number of the summary was looked up: it equals a number of a checked claim
+or of the prompt, or the word it is in ("12:03", "v1.2", "p99") stands there as it is.
 """
 
 from __future__ import annotations

@@ -50,10 +50,10 @@ def admit(
     usage = believable(reply.usage)
     charged_tokens, charged_nano = charge(usage, state)
     cited = state.opened is not None and state.opened.answer == "cited"
-    finish = reply.finish
+    finish = _finish(reply.finish)
     executable = finish is Finish.TOOL_CALLS or finish is Finish.STOP
     answers = [c for c in reply.calls if cited and c.name == ANSWER_TOOL]
-    ordinary = tuple(c for c in reply.calls if c not in answers) if answers else reply.calls
+    ordinary = tuple(c for c in reply.calls if c.name != ANSWER_TOOL) if answers else reply.calls
     calls: list[AdmittedCall] = []
     prepared = {} if ordinary else _NO_PREPARED
     sent: set[str] = set()
@@ -68,18 +68,25 @@ def admit(
     entry = Replied(
         step,
         attempt,
-        reply.finish,
+        finish,
         text=_printable(reply.text),
         calls=tuple(calls),
         usage=usage,
         charged_tokens=charged_tokens,
         charged_nano=charged_nano,
         opaque=tuple(reply.opaque),
-        model=reply.model,
+        model=_printable(reply.model),
     )
     if not cited:
         return entry, prepared
     return _with_answer(entry, reply, answers, state, sent), prepared
+
+
+def _finish(said: object) -> Finish:
+    """The finish of a reply; a word that is none of ours is unknown, and executes nothing (contract 3.2)."""
+    if type(said) is Finish:
+        return said
+    return Finish(said) if isinstance(said, str) and said in tuple(Finish) else Finish.UNKNOWN
 
 
 def believable(usage: Usage | None) -> Usage | None:
@@ -103,7 +110,12 @@ def charge(usage: Usage | None, state: State) -> tuple[int, int | None]:
     return usage.input_tokens + usage.output_tokens, cost
 
 
-def _sent_id(given: str, state: State, sent: set[str], step: int, position: int) -> str:
+def _given_id(given: object) -> str:
+    """The id as it came, "" for one that is none (contract 3.4)."""
+    return _printable(given) if isinstance(given, str) and len(given) <= ID_CHARS_MOST else ""
+
+
+def _sent_id(given: object, state: State, sent: set[str], step: int, position: int) -> str:
     """The id that goes back to the provider: the one it sent if that is usable, else one that replays the same."""
     ids = state.ids
     if (
@@ -111,6 +123,7 @@ def _sent_id(given: str, state: State, sent: set[str], step: int, position: int)
         and 0 < len(given) <= ID_CHARS_MOST
         and given not in sent
         and not ids.has(given)
+        and _printable(given) == given
     ):
         sent.add(given)
         return given
@@ -130,7 +143,7 @@ def _look_at(
     principal: str,
     executable: bool,
 ) -> AdmittedCall | tuple[AdmittedCall, Prepared]:
-    given = call.id if isinstance(call.id, str) and len(call.id) <= ID_CHARS_MOST else ""
+    given = _given_id(call.id)
     tool = tools.get(call.name)
     if tool is None:
         return _unknown(call, given, sent_id, tools)
@@ -181,7 +194,7 @@ def _refused(call: ToolCall, given: str, sent_id: str, kind: str, message: str) 
         raw_digest=hashlib.sha256(data).hexdigest(),
         raw_bytes=len(data),
     )
-    return AdmittedCall(_printable(given), sent_id, name, refusal=refusal, verdict=Verdict.DENY)
+    return AdmittedCall(given, sent_id, name, refusal=refusal, verdict=Verdict.DENY)
 
 
 def _printable(text: str) -> str:
@@ -195,7 +208,7 @@ def _with_answer(
     entry: Replied, reply: Reply, answers: list[ToolCall], state: State, sent: set[str]
 ) -> Replied:
     """The entry with the reply's cited answer, or with what is wrong with it (contract 10.1)."""
-    if reply.finish not in EXECUTABLE_FINISHES:
+    if entry.finish not in EXECUTABLE_FINISHES:
         return entry
     if not answers:
         if reply.calls or not reply.text.strip():
@@ -206,16 +219,16 @@ def _with_answer(
             entry, answer_problem="plain text is no answer here; call the tool answer with citations"
         )
     first = answers[0]
-    given = first.id if isinstance(first.id, str) and len(first.id) <= ID_CHARS_MOST else ""
     sent_id = _sent_id(first.id, state, sent, entry.step, len(entry.calls))
-    entry = replace(entry, answer_id=given, answer_sent_id=sent_id, answer_arguments="{}")
+    entry = replace(entry, answer_id=_given_id(first.id), answer_sent_id=sent_id, answer_arguments="{}")
     if len(answers) > 1:
         return replace(entry, answer_problem=f"{len(answers)} answers in one reply; give one")
     return _parsed(entry, first.arguments, from_call=True)
 
 
-def _parsed(entry: Replied, text: str, *, from_call: bool = False) -> Replied:
-
+def _parsed(entry: Replied, text: object, *, from_call: bool = False) -> Replied:
+    if not isinstance(text, str):
+        return replace(entry, answer_problem="the arguments of answer are no text")
     if len(text) > MAX_BYTES:
         return replace(entry, answer_problem=f"the answer is longer than {MAX_BYTES} bytes")
     try:
