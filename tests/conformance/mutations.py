@@ -34,8 +34,8 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "L02": Mutation(
         ADMISSION,
-        "tuple(c for c in reply.calls if c not in answers) if answers else reply.calls",
-        "tuple(dict.fromkeys(c for c in reply.calls if c not in answers))",
+        "calls=tuple(calls),",
+        "calls=tuple({(call.id, call.digest): call for call in calls}.values()),",
     ),
     "L03": Mutation(
         STATE, "    ids, duplicate = state.ids, False", "    ids, duplicate = Log[None](), False"
@@ -127,10 +127,8 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "L31": Mutation(
         PERFORM,
-        "if isinstance(outcome, Raised):
-        return _failed(",
-        "if isinstance(outcome, Raised) and isinstance(outcome.error, Exception):
-        return _failed(",
+        "if isinstance(outcome, Raised):\n        return _failed(",
+        "if isinstance(outcome, Raised) and isinstance(outcome.error, Exception):\n        return _failed(",
     ),
     "L32": Mutation(LOOP, "self._artifacts.append((body.digest, whole))", "pass"),
     "L33": Mutation(
