@@ -101,13 +101,13 @@ async def test_the_query_is_built_from_allowed_names_only() -> None:
     assert seen[0].method == "GET"
     assert seen[0].url.path == "/api/v1/query_range"
     assert dict(seen[0].url.params) == {
-        "query": 'error_rate{service=~"payment"}',
+        "query": 'last_over_time(error_rate{service=~"payment"}[60s])',
         "start": "1773478800.0",
         "end": "1773482400.0",
         "step": "60.0",
     }
     assert seen[1].url.path == "/prom/api/v1/query_range"
-    assert seen[1].url.params["query"] == 'error_rate{service=~"payment|checkout"}'
+    assert seen[1].url.params["query"] == 'last_over_time(error_rate{service=~"payment|checkout"}[60s])'
 
 
 async def test_a_service_name_is_matched_literally() -> None:
@@ -115,7 +115,7 @@ async def test_a_service_name_is_matched_literally() -> None:
 
     await ask(matrix(), seen=seen, services=["a.b"], known=("a.b", "axb"))
 
-    assert seen[0].url.params["query"] == r'error_rate{service=~"a\\.b"}'
+    assert r'{service=~"a\\.b"}' in seen[0].url.params["query"]
 
 
 async def test_a_configured_query_gets_the_selector_in_its_place() -> None:
@@ -125,6 +125,14 @@ async def test_a_configured_query_gets_the_selector_in_its_place() -> None:
     await ask(matrix(), seen=seen, services=["payment"], metrics=(rate,), service_label="app")
 
     assert seen[0].url.params["query"] == 'sum by (app) (rate(errors_total{app=~"payment",code="500"}[5m]))'
+
+
+async def test_a_query_looks_back_as_far_as_its_own_step_in_whole_seconds() -> None:
+    seen: list[httpx2.Request] = []
+
+    await ask(matrix(), seen=seen, services=["payment"], step=60.5)
+
+    assert seen[0].url.params["query"].endswith("[61s])")
 
 
 @pytest.mark.parametrize(
@@ -297,6 +305,7 @@ async def test_an_instant_answer_has_one_point_a_series() -> None:
         said = await PrometheusMetrics(made, client).query_instant("error_rate", ["payment"], at=START)
 
     assert seen[0].url.path == "/api/v1/query"
+    assert seen[0].url.params["query"] == 'last_over_time(error_rate{service=~"payment"}[300s])'
     assert seen[0].url.params["time"] == "1773478800.0"
     assert said["series"][0]["points"] == [[T0, 0.08]]
     assert said["step"] is None
@@ -360,7 +369,7 @@ async def discovered(names: Sequence[str], **labels: list[str]) -> dict[str, str
 
 async def test_a_gauge_is_read_as_the_worst_instance_of_each_service() -> None:
     assert await discovered(["queue_saturation_ratio"]) == {
-        "queue_saturation_ratio": "max by (app) (queue_saturation_ratio{$selector})"
+        "queue_saturation_ratio": "max by (app) (last_over_time(queue_saturation_ratio{$selector}[$step]))"
     }
 
 

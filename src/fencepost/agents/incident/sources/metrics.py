@@ -35,7 +35,8 @@ class MetricRule(msgspec.Struct, frozen=True, kw_only=True):
     """One metric that may be asked for.
 
     `query` is for what is not a plain gauge: an expression of the operator's in which `$selector` stands for
-    the label selector, e.g. `sum by (service) (rate(http_errors_total{$selector}[5m]))`.
+    the label selector, e.g. `sum by (service) (rate(http_errors_total{$selector}[5m]))`, and `$step` for the
+    step that was chosen, as in `[$step]`.
     """
 
     name: str

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -39,6 +40,8 @@ SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 SELECTOR = "$selector"
+STEP = "$step"  # stands for the step of a range, and for the time an instant looks back
+LOOKBACK_SECONDS = 300.0  # how far back the newest sample of an instant may be: the server's own usual
 # Labels of a counter of requests that tell how they ended, as a number in which 5xx is the server's failure.
 STATUS_LABELS = ("code", "status", "status_code", "http_status_code", "http_response_status_code")
 REQUESTS_TOTAL = re.compile(r"[a-zA-Z0-9_:]*requests?_total")
@@ -102,7 +105,12 @@ class PrometheusMetrics:
         step = chosen_step(window, step_seconds, series=len(wanted), limits=limits)
         body = await self._get(
             "query_range",
-            {"query": self._query(rule, wanted), "start": window.start, "end": window.end, "step": step},
+            {
+                "query": self._query(rule, wanted, step),
+                "start": window.start,
+                "end": window.end,
+                "step": step,
+            },
         )
         series = self._series(body, "matrix")
         return _with_warnings(range_answer(rule, wanted, series, window=window, step=step), body)
@@ -112,17 +120,18 @@ class PrometheusMetrics:
         rule = allowed_metric(metric, self.metrics)
         wanted = allowed_services(services, self.services)
         moment = parse_moment(at, "at")
-        body = await self._get("query", {"query": self._query(rule, wanted), "time": moment})
+        body = await self._get(
+            "query", {"query": self._query(rule, wanted, LOOKBACK_SECONDS), "time": moment}
+        )
         series = self._series(body, "vector")
         answer = range_answer(rule, wanted, series, window=Window(moment, moment), step=None)
         return _with_warnings(answer, body)
 
-    def _query(self, rule: MetricRule, services: Sequence[str]) -> str:
+    def _query(self, rule: MetricRule, services: Sequence[str], step: float) -> str:
         names = "|".join(re.escape(name).replace("\\", "\\\\") for name in services)
         selector = f'{self._config.service_label}=~"{names}"'
-        if rule.query is not None:
-            return rule.query.replace(SELECTOR, selector)
-        return f"{rule.name}{{{selector}}}"
+        query = rule.query or plain_query(rule.name)
+        return query.replace(SELECTOR, selector).replace(STEP, f"{math.ceil(step)}s")
 
     async def _get(self, path: str, parameters: Mapping[str, str | float]) -> dict[str, Any]:
         return await get_api(
@@ -192,7 +201,15 @@ def _described(name: str, service_label: str) -> MetricRule | None:
     if base != name:
         rate = f"sum by ({service_label}, le) (rate({name}{{{SELECTOR}}}[{RATE_WINDOW}]))"
         return msgspec.structs.replace(rule, name=f"{base}_p90", query=f"histogram_quantile(0.9, {rate})")
-    return msgspec.structs.replace(rule, query=f"max by ({service_label}) ({name}{{{SELECTOR}}})")
+    return msgspec.structs.replace(rule, query=f"max by ({service_label}) ({plain_query(name)})")
+
+
+def plain_query(name: str) -> str:
+    """The newest sample of each step, and nothing where there was none.
+
+    A bare selector repeats a sample for five minutes: one odd sample would look like a state that lasts.
+    """
+    return f"last_over_time({name}{{{SELECTOR}}}[{STEP}])"
 
 
 def _error_ratio(name: str, status: str, service_label: str) -> MetricRule:
