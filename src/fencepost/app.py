@@ -237,6 +237,7 @@ def _incident(source: Source) -> Agent:
             rollback_command=shlex.split(options.get("rollback_command", "")),
             rules=Rules.load(options["rules"]) if "rules" in options else None,
             service_label=options.get("service_label", "service"),
+            calls=options.get("calls"),
         )
     except (SourceError, ValueError) as why:
         raise DefinitionInvalid(f"the agent incident cannot be made: {why}") from why

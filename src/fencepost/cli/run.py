@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from fencepost.service.surface import Agent, TaskRow
 
 # The options that only the agent `incident` understands.
-INCIDENT_OPTIONS = ("prometheus", "logs", "releases", "rollback_command", "service_label", "model")
+INCIDENT_OPTIONS = ("prometheus", "logs", "releases", "calls", "rollback_command", "service_label", "model")
 # Options that name places: they mean the same from every folder.
-PATHS = frozenset({"logs", "releases", "rules"})
+PATHS = frozenset({"logs", "releases", "calls", "rules"})
 # Of a prompt on stdin so much is read; the task itself takes less.
 PROMPT_BYTES = 1024 * 1024
 
@@ -33,6 +33,7 @@ PROMPT_BYTES = 1024 * 1024
 @click.option("--prometheus", metavar="URL", help="incident: the Prometheus server to query.")
 @click.option("--logs", metavar="PATH", help="incident: a file or folder of JSON-lines logs.")
 @click.option("--releases", metavar="PATH", help="incident: a git checkout, or a JSON-lines change record.")
+@click.option("--calls", metavar="FILE", help="incident: which service calls which (docs/incident.md).")
 @click.option(
     "--rollback-command", metavar="COMMAND",
     help="incident: what rolls back, with {service} and {release} as words; without it, no such tool.",

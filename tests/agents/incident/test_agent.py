@@ -174,6 +174,9 @@ def given(tmp_path: Path, **changes: Any) -> dict[str, Any]:
             "There are no logs at '/nowhere/logs'; name a file or folder that is there.",
         ),
         ({"releases": "/nowhere/git"}, "There are no releases at '/nowhere/git'"),
+        ({"calls": "/nowhere/calls.json"}, "The file of calls '/nowhere/calls.json' cannot be read"),
+        ({"calls": __file__}, 'write it as {"caller": ["called", "called"]}.'),
+        ({"calls": "/dev/zero"}, "has over 1048576 bytes; cut it."),
         ({"rollback_command": ("deploy",)}, "The rollback command has no {service}"),
     ],
 )

@@ -48,12 +48,13 @@ async def investigate(url: str, prompt: str, folder: Path, **given: Any) -> Resu
         await store.close()
 
 
-def calls_of(path: Path) -> dict[str, tuple[str, ...]]:
-    graph: dict[str, tuple[str, ...]] = defaultdict(tuple)
-    with path.open(newline="", encoding="utf-8") as file:
+def calls_of(table: Path, folder: Path) -> str:
+    """The path of a file of calls, made of a recorded table of them."""
+    graph: dict[str, list[str]] = defaultdict(list)
+    with table.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            graph[row["Source"]] = (*graph[row["Source"]], row["Target"])
-    return dict(graph)
+            graph[row["Source"]].append(row["Target"])
+    return str(written(folder / "calls.json", [json.dumps(graph)]))
 
 
 # -- recorded incidents -----------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ async def test_the_recorded_incident_ends_in_the_service_where_the_fault_was(
             tmp_path,
             logs=str(day.with_name(f"{day.name}T051809Z") / "logs.jsonl"),
             releases=str(shared_data / "incident" / "petshop" / "high_traffic" / "changes.jsonl"),
-            graph=calls_of(day / "dependency.csv") if with_graph else None,
+            calls=calls_of(day / "dependency.csv", tmp_path) if with_graph else None,
         )
 
     labels = json.loads((day / "labels.json").read_text())["incidents"]
@@ -127,7 +128,7 @@ async def test_of_recorded_incidents_with_their_logs_no_wrong_service_is_named(
         label = json.loads((incident / "label.json").read_text())
         work = tmp_path / incident.name
         work.mkdir()
-        calls = incident.with_name(incident.name.split("T")[0]) / "dependency.csv"
+        known = incident.with_name(incident.name.split("T")[0]) / "dependency.csv"
         samples = written(work / "samples.om.txt", as_openmetrics(incident / "metrics.csv"))
         with prometheus(samples, work) as url:
             result = await investigate(
@@ -136,7 +137,7 @@ async def test_of_recorded_incidents_with_their_logs_no_wrong_service_is_named(
                 work,
                 logs=str(incident),
                 releases=str(written(work / "changes.jsonl", [])),
-                graph=calls_of(calls) if calls.exists() else None,
+                calls=calls_of(known, work) if known.exists() else None,
             )
         assert result.state is TaskState.SUCCEEDED
         check_answer(result)

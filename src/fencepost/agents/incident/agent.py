@@ -28,6 +28,7 @@ from fencepost.agents.incident import data
 from fencepost.agents.incident.connected import ConnectedMetrics
 from fencepost.agents.incident.playbook import Known, Playbook
 from fencepost.agents.incident.sources.bundled import BundledMetrics
+from fencepost.agents.incident.sources.calls import read_calls
 from fencepost.agents.incident.sources.errors import OutcomeUnknown as CommandStopped
 from fencepost.agents.incident.sources.errors import SourceError, Unavailable
 from fencepost.agents.incident.sources.logs import LogFiles, LogsConfig
@@ -109,13 +110,13 @@ def incident_agent(
     rules: Rules | None = None,
     model: Model | None = None,
     service_label: str = "service",
-    graph: dict[str, tuple[str, ...]] | None = None,
+    calls: str | None = None,
 ) -> Agent:
     """The agent over a Prometheus server, logs, and a git repository or change record.
 
-    `rollback_command` is an argument list with `{service}` and `{release}` as whole arguments; `graph` maps
-    callers to what they call; `model` None is the playbook. Raises SourceError for an address, path or
-    command that cannot be used; nothing is asked of the server yet.
+    `rollback_command` is an argument list with `{service}` and `{release}` as whole arguments, `calls` a
+    JSON file of callers and what they call; `model` None is the playbook. Raises SourceError for an address,
+    path or command that cannot be used; nothing is asked of the server yet.
     """
     for what, path in (("logs", logs), ("releases", releases)):
         if not Path(path).exists():
@@ -127,7 +128,8 @@ def incident_agent(
     )
     rollback = RollbackCommand(RollbackConfig(command=tuple(rollback_command))) if rollback_command else None
     metrics = ConnectedMetrics(prometheus, service_label=service_label)
-    sources = Sources(metrics, LogFiles(LogsConfig(path=logs)), found, rollback, graph or {})
+    graph = {} if calls is None else read_calls(calls)
+    sources = Sources(metrics, LogFiles(LogsConfig(path=logs)), found, rollback, graph)
     return build(sources, rules=rules, model=model)
 
 
