@@ -11,6 +11,7 @@ import fractions
 import json
 import numbers
 import pathlib
+import time
 import types
 import uuid
 from typing import Any, NamedTuple
@@ -372,3 +373,14 @@ def test_a_subclass_cannot_change_what_is_stored() -> None:
 def test_the_table_of_the_module_names_the_limits_it_has() -> None:
     assert values.__doc__ is not None
     assert f"<nested more than {MAX_DEPTH} deep>" in values.__doc__
+
+
+def test_many_keys_of_one_form_are_numbered_without_searching_anew() -> None:
+    names = {object(): n for n in range(20_000)}
+    started = time.perf_counter()
+    kept = json.loads(stored({**names, "<not JSON: builtins.object> (2)": -1}, limit=MAX_WHOLE).text)
+    assert time.perf_counter() - started < 3  # by the square of their number it was half a minute
+    assert kept["<not JSON: builtins.object>"] == 0
+    assert kept["<not JSON: builtins.object> (3)"] == 2
+    assert kept["<not JSON: builtins.object> (20000)"] == 19_999
+    assert len(kept) == 20_001

@@ -11,6 +11,7 @@ import enum
 import json
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, TypedDict
 
@@ -205,9 +206,24 @@ def test_a_union_of_an_object_and_an_array_is_looked_into_on_both_sides() -> Non
     assert "Expected `int`, got `str` at $.m.k" in refused(take, x=[], m={"k": {"a[b": "1"}})
 
 
-def test_the_place_is_the_object_when_it_has_too_many_members_to_try() -> None:
-    many = {f"d{n}": WINDOW for n in range(1500)} | {"bad": {"start": "1"}}
-    assert "got `str` at $.by_day; expected" in refused(query, service="a", window=WINDOW, by_day=many)
+@pytest.mark.parametrize("at", [0, 1, 749, 750, 1499])
+def test_the_first_member_that_does_not_fit_is_named_among_many(at: int) -> None:
+    many = {f"d{n}": {"start": "1"} if n >= at else WINDOW for n in range(1500)}
+    assert f"got `str` at $.by_day.d{at}.start, found" in refused(
+        query, service="a", window=WINDOW, by_day=many
+    )
+
+
+def test_a_place_among_very_many_is_found_without_trying_each() -> None:
+    @tool
+    def take(x: list[dict[str, int]]) -> None: ...
+
+    many = [{"a": 1}] * 25_000 + [{f"k{n}": 1 for n in range(1500)} | {"zz": "s"}]
+    text = json.dumps({"x": many}, separators=(",", ":"))
+    started = time.perf_counter()
+    with pytest.raises(ArgumentsInvalid, match=r"at \$\.x\[25000\]\.zz, found"):
+        take.prepare(text)
+    assert time.perf_counter() - started < 2  # one by one it was five seconds and more
 
 
 def test_an_alias_is_read_as_what_it_stands_for() -> None:

@@ -256,12 +256,13 @@ def _container(value: object, room: _Room, levels: int) -> Any:
 
 def _object(items: Iterable[tuple[Any, Any]], room: _Room, levels: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    taken: dict[str, int] = {}
     for key, member in items:
         if room.left < COST_OF_VALUE:
             found["..."] = "<more members not kept>"
             break
         name = _key(key, room, levels)
-        found[name if name not in found else _free_name(name, found)] = _form(member, room, levels)
+        found[name if name not in found else _free_name(name, found, taken)] = _form(member, room, levels)
     return found
 
 
@@ -280,10 +281,12 @@ def _key(key: object, room: _Room, levels: int) -> str:
     return form if isinstance(form, str) else _encode(form).decode()
 
 
-def _free_name(name: str, found: dict[str, Any]) -> str:
-    number = 2
+def _free_name(name: str, found: dict[str, Any], taken: dict[str, int]) -> str:
+    """The name with the next free number; `taken` keeps the last one, so that no search starts anew."""
+    number = taken.get(name, 1) + 1
     while f"{name} ({number})" in found:
         number += 1
+    taken[name] = number
     return f"{name} ({number})"
 
 

@@ -24,8 +24,6 @@ MAX_PLACE = 400
 MAX_FOUND = 120
 MAX_SHAPE = 800
 MAX_WHOLE_SHAPE = 1_400
-# Members of an object that are tried one by one to find which of them was meant.
-MAX_TRIED = 1_000
 
 _PLACE = re.compile(r" - at (`key` in )?`(\$.*)`\Z", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
@@ -69,8 +67,8 @@ class Described:
 def place_of(why: Exception, sent: object, fails: Callable[[object], str | None]) -> tuple[str, Path]:
     """The problem and the path of msgspec's validation error on what was sent.
 
-    msgspec writes `[...]` for a member of an object with free keys; `fails` (the error of another document,
-    or None) is asked member by member until the one is found that brings the same error.
+    msgspec writes `[...]` for a member of an object with free keys and tells of the first that does not fit;
+    `fails` (the error of another document, or None) is asked half by half until that one is found.
     """
     text = str(why)
     found = _PLACE.search(text)
@@ -125,9 +123,11 @@ def _steps(text: str, sent: object) -> list[Any]:
 def _member_meant(
     sent: object, path: Sequence[str | int], members: object, same: Callable[[object], bool]
 ) -> str | None:
-    known = members if isinstance(members, dict) else {}
-    tried = list(known)[:MAX_TRIED]
-    return next((str(key) for key in tried if same(_with(sent, path, {key: known[key]}))), None)
+    tried = list(members.items()) if isinstance(members, dict) else []
+    while len(tried) > 1:
+        half = len(tried) // 2
+        tried = tried[:half] if same(_with(sent, path, dict(tried[:half]))) else tried[half:]
+    return str(tried[0][0]) if tried and same(_with(sent, path, dict(tried))) else None
 
 
 def _with(document: Any, path: Sequence[str | int], new: object) -> Any:
