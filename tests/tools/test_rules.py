@@ -127,6 +127,7 @@ def test_the_version_changes_with_what_the_rules_say_and_with_nothing_else() -> 
         ('[[rule]]\nthen = ["allow"]', "got ['allow']"),
         ('[[rule]]\nthen = "ask"\neffect = "delete"', "\"idempotent\" or \"write\", got 'delete'"),
         ('[[rule]]\nthen = "ask"\neffect = [["read"]]', "got ['read']"),
+        ('[[rule]]\nthen = "allow"\neffect = []', "effect is an empty list; leave it out for every effect"),
         ('[[rule]]\nthen = "ask"\ntool = ""', "tool must be a text that is not empty, got ''"),
         ('[[rule]]\nthen = "ask"\nprincipal = 7', "principal must be a text that is not empty, got 7"),
         ('[[rule]]\nthen = "ask"\narguments = "x"', "arguments must be a table like"),

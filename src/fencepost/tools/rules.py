@@ -169,7 +169,7 @@ def _rule(table: dict[str, Any], spot: str) -> Rule:
         then=Verdict(table["then"]),
         tool=_word(table, "tool", "*", spot),
         principal=_word(table, "principal", "*", spot),
-        effects=_effects(table.get("effect", []), spot),
+        effects=_effects(table["effect"], spot) if "effect" in table else (),
         conditions=_conditions(table.get("arguments", {}), spot),
         reason=_word(table, "reason", "", spot)[:MAX_REASON],
     )
@@ -184,6 +184,8 @@ def _word(table: dict[str, Any], key: str, default: str, spot: str) -> str:
 
 def _effects(value: Any, spot: str) -> tuple[Effect, ...]:
     values = value if isinstance(value, list) else [value]
+    if not values:
+        raise RulesInvalid(f"{spot}: effect is an empty list; leave it out for every effect, or name some")
     for each in values:
         if each not in tuple(Effect):
             raise RulesInvalid(f'{spot}: effect must be "read", "idempotent" or "write", got {_shown(each)}')
