@@ -130,11 +130,11 @@ class App:
         agent = self._made(source)
         rules = source.option("rules")
         if rules is not None and source.name != "incident":
-            from msgspec.structs import replace
+            from dataclasses import replace
 
             from fencepost.tools.rules import Rules
 
-            agent = replace(agent, boundary=Rules.load(rules))  # type: ignore[type-var]
+            agent = replace(agent, boundary=Rules.load(rules))
         agent.check()
         return agent
 

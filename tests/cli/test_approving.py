@@ -111,6 +111,15 @@ def kept_refusals(fencepost: Command) -> list[tuple[str, str]]:
     return asyncio.run(read())
 
 
+def test_a_rules_file_counts_for_an_agent_of_ones_own(fencepost: Command) -> None:
+    rules = fencepost.folder / "rules.toml"
+    rules.write_text('[[rule]]\ntool = "write"\nthen = "deny"\nreason = "not on Fridays"\n', encoding="utf-8")
+
+    done = fencepost("run", f"{AGENTS}:asks", "x", "--rules", str(rules))
+
+    assert "denied by the rules: not on Fridays" in done.err
+
+
 def test_nobody_approves_their_own_call_unless_the_rules_say_so(fencepost: Command) -> None:
     task = fencepost.run("asks_others").task
     done = fencepost("approvals", "approve", task, "1.0")

@@ -197,6 +197,20 @@ def test_a_password_in_the_address_is_in_no_message(tmp_path: Path) -> None:
     assert "hunter2" not in str(refused.value)
 
 
+def test_without_rules_a_rollback_is_asked_about_and_rules_of_ones_own_decide_who_may_say_yes(
+    tmp_path: Path,
+) -> None:
+    rollback = demo_agent().by_name["rollback"].definition
+    without = incident_agent(**given(tmp_path)).boundary
+    strict = incident_agent(**given(tmp_path, rules=Rules())).boundary
+
+    assert [one.authorize("local/user", rollback, "{}").verdict for one in (without, strict)] == [
+        "ask",
+        "ask",
+    ]
+    assert (without.self_approval, strict.self_approval) == (True, False)
+
+
 def test_without_a_command_there_is_no_rollback_tool(tmp_path: Path) -> None:
     without = incident_agent(**given(tmp_path))
     with_one = incident_agent(**given(tmp_path, rollback_command=("deploy", "{service}", "{release}")))

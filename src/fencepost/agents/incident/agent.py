@@ -155,7 +155,10 @@ def demo_agent(*, ask: bool = False, model: Model | None = None) -> Agent:
 def build(
     sources: Sources, *, rules: Rules | None = None, model: Model | None = None, rollback: Tool | None = None
 ) -> Agent:
-    """The agent over these sources; `rollback` stands in for the sources' own, `rules` None asks about it."""
+    """The agent over these sources; `rollback` stands in for the sources' own.
+
+    Without rules it is asked about, and the person who asked for the investigation may say yes.
+    """
     tools = [*_reading(sources)]
     if rollback is None and sources.rollback is not None:
         rollback = _rollback(sources.rollback)
@@ -170,7 +173,7 @@ def build(
         instructions=INSTRUCTIONS,
         recovery=Recovery.default(),
         answer="cited",
-        boundary=rules or Rules(),
+        boundary=Rules(self_approval=True) if rules is None else rules,
     )
 
 
