@@ -21,7 +21,11 @@ from fencepost import (
     run_task,
     tool,
 )
+from fencepost.core.entries import Replied
+from fencepost.core.messages import ToolDefinition
 from fencepost.models.scripted import say
+from fencepost.ports import Authorization
+from fencepost.run.agent import DefaultBoundary
 
 ran: list[int] = []
 
@@ -66,6 +70,21 @@ async def test_text_that_no_store_can_hold_is_replaced(tmp_path: Path, bad: str)
     assert bad not in repr(result.entries)
     cited = await play(tmp_path, odd(calls=(ToolCall(bad, "answer", "{}"),)), answer="cited")
     assert cited.reason is StopReason.INVALID_EVIDENCE
+
+
+@pytest.mark.parametrize("verdict", ["allow", "deny"])
+async def test_a_reason_of_the_rules_that_no_store_can_hold_is_replaced(tmp_path: Path, verdict: str) -> None:
+    class Odd(DefaultBoundary):
+        """Rules whose words are no text."""
+
+        def authorize(self, principal: str, definition: ToolDefinition, arguments: str, /) -> Authorization:
+            return Authorization(verdict, "\ud800 and \0", self.version)
+
+    result = await play(tmp_path, odd(), boundary=Odd())
+    assert result.reason is StopReason.COMPLETED
+    replied = result.entries[2].body
+    assert isinstance(replied, Replied)
+    assert replied.calls[0].reason == "? and \ufffd"
 
 
 @pytest.mark.parametrize("arguments", [None, [], b"{}", 7])

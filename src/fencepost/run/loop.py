@@ -194,13 +194,14 @@ class Run:
             if isinstance(error, Fenced):
                 await self._keep_refused()
             self._end(error)
-            if not isinstance(error, Exception):
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
 
     def _end(self, outcome: str | BaseException) -> None:
         self._watch.close()
         for flight in self._flights.values():
-            if flight.task is not None and not flight.call.tool.threaded:
+            assert flight.task is not None
+            if not flight.call.tool.threaded:
                 flight.task.cancel()
             self._abandon(flight)
         self._flights.clear()
@@ -241,12 +242,11 @@ class Run:
                     self.note(ApprovalAsked(tuple(self._question(p, about) for p in positions)))
                     await self.commit(TaskState.WAITING_APPROVAL)
                     return "waiting"
-                case Reconcile(position):
-                    await self._reconcile(position)
-                case Rest(why):
-                    if self._pending:
-                        await self.commit(TaskState.WAITING_APPROVAL if why == "waits" else TaskState.RUNNING)
-                    return "waiting" if why == "waits" else "stopped"
+                case Reconcile():
+                    await self._reconcile(move)
+                case Rest():  # asked again at the start of a call (`_object`)
+                    await self.commit(TaskState.WAITING_APPROVAL)
+                    return "waiting"
                 case _:
                     assert_never(move)
 
@@ -491,7 +491,8 @@ class Run:
             call.seconds,
         )
 
-    async def _reconcile(self, position: int) -> None:
+    async def _reconcile(self, move: Reconcile) -> None:
+        position = move.position
         known, reply = self.state.open[position], self.state.reply
         assert reply is not None
         key = f"{self.task}:{reply.step}.{position}"
@@ -500,9 +501,11 @@ class Run:
             self.task, self.tenant, self.principal, reply.step, position, known.starts, key, seconds
         )
         asking = _ask_tool(self.world.tools, known.call, context)
-        outcome = await self._inline(Reconcile(position), asking, seconds)
-        if self.lost is not None:
-            return
+        self._conclude(move, await self._inline(move, asking, seconds))
+
+    def _reconciled(self, position: int, outcome: Outcome) -> None:
+        known, reply = self.state.open[position], self.state.reply
+        assert reply is not None
         word = reconciled(outcome)
         value = stored(word.result if word.verdict == "happened" else "", limit=self.limits.result_bytes)
         if known.operation:
@@ -528,6 +531,7 @@ class Run:
         self._effect, self._timed_out = effect, False
         self._watch.arm(seconds)
         driver = self._driver
+        assert driver is not None
         outcome: Outcome
         try:
             outcome = Returned(await awaitable)
@@ -550,7 +554,8 @@ class Run:
             _take_back_cancel()
             await self._land_late(effect, outcome)
             return why
-        if _is_cancelled(outcome) and _take_back_cancel():  # from outside: the process is going down
+        # A cancel from outside ends the run: the process is going down. One that a body left behind is forgotten.
+        if driver.cancelling() and _take_back_cancel() and _is_cancelled(outcome):
             self.lost = Lost.RELEASE
             return Lost.RELEASE
         return outcome
@@ -595,6 +600,8 @@ class Run:
                 self._replied(outcome)
         elif isinstance(effect, Call):
             self._call_ended(effect, outcome)
+        elif isinstance(effect, Reconcile) and self.lost is None:
+            self._reconciled(effect.position, outcome)
 
     def _replied(self, outcome: Outcome) -> None:
         if isinstance(outcome, Returned) and not isinstance(outcome.value, Reply):
@@ -785,14 +792,14 @@ class Run:
     def _question(self, position: int, about: str) -> Ask:
         known, reply = self.state.open[position], self.state.reply
         assert reply is not None
-        definition = self.state.tools[known.call.name]
+        definition = self.state.tools.get(known.call.name)  # None when an accepted definition dropped it
         return Ask(
             reply.step,
             position,
             about,
             known.call.name,
             known.call.digest,
-            definition=definition.digest,
+            definition="" if definition is None else definition.digest,
             rules=self.world.boundary.version,
             expires_at=self._store_now() + self.world.approval_seconds if about == "approval" else None,
             cause=known.cause or known.call.reason,

@@ -137,7 +137,7 @@ def attempt_failed(state: State, outcome: Raised | Lost, seconds: float) -> Atte
         asked.step,
         asked.attempt,
         error.kind,
-        describe(error),
+        describe(outcome.error),
         status=error.status,
         retry_in=_pause(error, asked.attempt) if error.retriable else None,
         charged_tokens=tokens,
