@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fencepost.core.messages import ToolDefinition
 from fencepost.ports import Authorization, Boundary
 
@@ -22,7 +24,12 @@ def words_of(error: BaseException) -> str:
         words = str(error)
     except Exception:  # noqa: BLE001 - foreign code: an exception may fail to describe itself
         words = ""
-    return words.encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
+    return _writable(words)
+
+
+def _writable(text: str) -> str:
+    """Foreign text as every store can hold it: no lone surrogates, no NUL (contract 8.4)."""
+    return text.encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def authorized(
@@ -32,7 +39,7 @@ def authorized(
     try:
         said = boundary.authorize(principal, definition, arguments)
         if said.verdict in VERDICTS:
-            return said
+            return said if not said.reason else replace(said, reason=_writable(said.reason))
         why = f"the rules said {said.verdict!r}"
     except Exception as error:  # noqa: BLE001 - foreign code: an application may bring its own rules
         why = f"the rules failed with {describe(error)}"
