@@ -356,7 +356,7 @@ def test_pydantic_models_are_validated_strictly_with_extra_fields_refused() -> N
     assert "$defs" not in schema["properties"]["team"]
 
 
-async def test_python_values_given_directly_are_validated_as_their_json() -> None:
+async def test_python_values_given_directly_meet_the_same_boundary_as_their_json() -> None:
     @tool
     async def page(team: Team, window: Window, when: dt.date, amount: decimal.Decimal) -> list[Any]:
         return [team, window, when, amount]
