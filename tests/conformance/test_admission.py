@@ -441,6 +441,28 @@ async def test_l28_the_answer_is_taken_and_its_sibling_is_closed_unrun(stage: St
     assert said(result) == [("ok", ""), ("not_executed", "COMPLETED")]
 
 
+async def test_l28_two_answers_in_one_reply_are_none(stage: Stage) -> None:
+    claim = {"text": "it looks so", "evidence_id": "ev-1.0", "quote": "look 7"}
+    both = reply(*(answer(f"Answer {i}.", claim).calls[0] for i in range(2)))
+    script = [calls(call("look", n=7)), both, answer("It was looked at.", claim)]
+    result = await stage.play(script, stage.look(), answer="cited")
+    assert (result.reason, result.text) == (StopReason.COMPLETED, "It was looked at.")
+
+
+async def test_l28_an_answer_whose_id_was_used_before_rejects_the_reply(stage: Stage) -> None:
+    claim = {"text": "it looks so", "evidence_id": "ev-1.0", "quote": "look 7"}
+    script = [calls(call("look", id="x", n=7)), answer("It was looked at.", claim, id="x")]
+    result = await stage.play(script, stage.look(), answer="cited")
+    assert (result.reason, result.answer) == (StopReason.DUPLICATE_CALL_ID, None)
+
+
+async def test_l28_an_answer_in_a_truncated_reply_is_none(stage: Stage) -> None:
+    claim = {"text": "it looks so", "evidence_id": "ev-1.0", "quote": "look 7"}
+    cut = reply(*answer("It was looked at.", claim).calls, finish="length")
+    result = await stage.play([calls(call("look", n=7)), cut], stage.look(), answer="cited")
+    assert (result.reason, result.answer) == (StopReason.TRUNCATED_REPLY, None)
+
+
 async def test_l29_a_thousand_calls_run_not_one(stage: Stage) -> None:
     flood = reply(*(call("act", n=i) for i in range(1000)))
     result = await stops(stage, flood, StopReason.INVALID_DECISION)

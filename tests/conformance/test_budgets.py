@@ -447,6 +447,53 @@ async def test_l52_a_duplicate_id_over_the_budget_is_a_duplicate_id(stage: Stage
     assert result.reason is StopReason.DUPLICATE_CALL_ID
 
 
+async def test_l52_a_budget_comes_before_what_single_calls_would_stop_for(stage: Stage) -> None:
+    wrong = reply(raw("act", "[]"), usage=TOO_MANY)
+    result = await stage.play([wrong], stage.act(), limits=TOKENS, recovery=STRICT)
+    assert result.reason is StopReason.TOKEN_BUDGET_EXCEEDED
+
+
+async def test_l52_what_single_calls_stop_for_is_named_in_call_order(stage: Stage) -> None:
+    recovery = Recovery(unknown_tool=Reaction.STOP, invalid_arguments=Reaction.STOP, denied=Reaction.STOP)
+    wrongs = [raw("act", "[]", "c1"), raw("nothing", "{}", "c2"), raw("pay", "{}", "c3")]
+    for first, reason in enumerate(
+        [StopReason.INVALID_ARGUMENTS, StopReason.TOOL_DENIED, StopReason.TOOL_DENIED]
+    ):
+        asked_ = reply(*wrongs[first:], *wrongs[:first])
+        tools = stage.act(), stage.act("pay")
+        result = await stage.play([asked_], *tools, boundary=Says(pay="deny"), recovery=recovery)
+        assert result.reason is reason
+    assert stage.ran() == []
+
+
+async def test_l52_a_used_up_call_budget_comes_before_used_up_steps(stage: Stage) -> None:
+    limits = Limits(steps=1, tool_calls=1)
+    script = [calls(call("act", n=1), call("act", n=2))]
+    result = await stage.play(script, stage.act(), limits=limits)
+    assert (result.reason, stage.ran()) == (StopReason.MAX_TOOL_CALLS_EXHAUSTED, ["act 1"])
+
+
+async def test_l52_a_call_beyond_the_budget_stops_for_nothing_else(stage: Stage) -> None:
+    limits = Limits(steps=5, tool_calls=1)
+    script = [reply(call("act", n=1), raw("act", "[]", "c2"))]
+    recovery = Recovery(invalid_arguments=Reaction.STOP)
+    result = await stage.play(script, stage.act(), limits=limits, recovery=recovery)
+    assert (result.reason, stage.ran()) == (StopReason.MAX_TOOL_CALLS_EXHAUSTED, ["act 1"])
+
+
+async def test_l52_the_tasks_deadline_comes_before_the_models(stage: Stage) -> None:
+    limits = Limits(steps=5, task_seconds=TINY_SECONDS, model_seconds=TINY_SECONDS)
+    result = await stage.run(stage.agent([], model=FunctionModel(forever), limits=limits))
+    assert result.reason is StopReason.TASK_TIMEOUT
+
+
+async def test_l52_the_tasks_deadline_comes_before_a_tools(stage: Stage) -> None:
+    limits = Limits(steps=5, task_seconds=0.05, tool_seconds=1, grace_seconds=TINY_SECONDS)
+    script = [calls(call("look"))]
+    result = await stage.play(script, stage.look(then=forever), limits=limits, recovery=STRICT)
+    assert result.reason is StopReason.TASK_TIMEOUT
+
+
 # --- L53, L54 --------------------------------------------------------------------------------------------
 
 

@@ -103,6 +103,24 @@ async def test_l75_a_key_of_unknown_outcome_is_not_run_again(stage: Stage) -> No
     assert said(result)[0][0] != "ok"
 
 
+async def test_l75_a_key_whose_call_was_cancelled_is_of_unknown_outcome(stage: Stage) -> None:
+    async def cancels(context: CallContext, n: int) -> None:
+        await stage.cancel(context.task)
+
+    await stage.play([calls(call("pay", n=1))], pays(stage, cancels))
+    assert await stage.store.operation("local", "invoice-1") == ("unknown", "")
+    result = await stage.play([calls(call("pay", n=11)), say("done")], pays(stage))
+    assert (said(result)[0][0] != "ok", stage.ran()) == (True, ["pay 1"])
+
+
+async def test_l75_tenants_do_not_share_operation_keys(stage: Stage) -> None:
+    for tenant in ("local", "other"):
+        agent = stage.agent([calls(call("pay", n=1)), say("done")], pays(stage))
+        result = await stage.run(agent, tenant=tenant)
+        assert result.reason is StopReason.COMPLETED
+    assert stage.ran() == ["pay 1", "pay 1"]
+
+
 # --- L78: six ways to lose an outcome, one answer ---
 
 Loss = Callable[[Stage], Awaitable[None]]
