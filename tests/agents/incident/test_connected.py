@@ -9,6 +9,8 @@ import pytest
 
 from fencepost.agents.incident.connected import KNOWN_SECONDS, ConnectedMetrics
 from fencepost.agents.incident.sources.errors import Refused, Unusable
+from fencepost.agents.incident.sources.metrics import MetricRule
+from fencepost.agents.incident.sources.prometheus import PrometheusConfig
 from fencepost.testing import FakeClock
 
 AT = "2026-03-14T10:04:00Z"
@@ -79,3 +81,19 @@ async def test_a_list_that_cannot_be_used_is_read_again_at_the_next_question() -
     await metrics.ready()
 
     assert metrics.services == ("payment",)
+
+
+async def test_metrics_that_an_operator_named_are_asked_for_without_reading_a_list() -> None:
+    server, clock = Server("payment"), FakeClock()
+    rule = MetricRule(name="slow", kind="latency", unit="s", query="max by (service) (odd_name{$selector})")
+    config = PrometheusConfig(url="http://127.0.0.1:9090", metrics=(rule,), services=("payment",))
+    metrics = ConnectedMetrics(
+        config.url, config=config, monotonic=clock.monotonic, transport=httpx2.MockTransport(server)
+    )
+
+    await metrics.query_instant("slow", at=AT)
+    clock.advance(KNOWN_SECONDS)
+    await metrics.query_instant("slow", at=AT)
+
+    assert server.asked == {"query": 2}
+    assert metrics.metrics == (rule,)

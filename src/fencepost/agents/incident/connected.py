@@ -30,7 +30,7 @@ KNOWN_SECONDS = 600.0
 
 
 class ConnectedMetrics:
-    """The metrics of one server: whatever it lists that says what it measures.
+    """The metrics of one server: whatever it lists that says what it measures, or what `config` names.
 
     Raises `Refused` at once for an address or label that cannot be one; nothing is sent yet.
     """
@@ -40,6 +40,7 @@ class ConnectedMetrics:
         url: str,
         *,
         service_label: str = "service",
+        config: PrometheusConfig | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
@@ -47,7 +48,7 @@ class ConnectedMetrics:
         check_label(service_label)
         self._url, self._service_label, self._monotonic = url, service_label, monotonic
         self._transport = transport
-        self._config: PrometheusConfig | None = None
+        self._config, self._is_given = config, config is not None
         self._known_at = 0.0
 
     @property
@@ -86,8 +87,9 @@ class ConnectedMetrics:
             return await PrometheusMetrics(config, client).query_instant(metric, services, at=at)
 
     async def _known(self) -> PrometheusConfig:
-        if self._config is not None and self._monotonic() - self._known_at < KNOWN_SECONDS:
-            return self._config
+        known, age = self._config, self._monotonic() - self._known_at
+        if known is not None and (self._is_given or age < KNOWN_SECONDS):
+            return known
         asking = PrometheusConfig(url=self._url, metrics=(), services=(), service_label=self._service_label)
         async with prometheus_client(asking, transport=self._transport) as client:
             config = await discover(client, self._url, service_label=self._service_label)
