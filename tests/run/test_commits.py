@@ -16,7 +16,6 @@ from fencepost import (
     Limits,
     MemoryStore,
     OutcomeUnknown,
-    Recovery,
     StopReason,
     StoreFailed,
     TaskNotFound,
@@ -25,7 +24,6 @@ from fencepost import (
 )
 from fencepost.core.entries import CallEnded, CallStarted, ModelAsked, Replied, Stopped
 from fencepost.core.lifecycle import TERMINAL
-from fencepost.core.recovery import Reaction
 from fencepost.models.scripted import call, calls, say
 from fencepost.run import running
 from fencepost.testing import Crashed, Pauses, Place
@@ -208,32 +206,32 @@ async def test_a_thread_in_flight_when_a_commit_fails_is_left_and_its_end_is_lat
     assert [r.content for r in await stage.late("t")] == ["late news"]
 
 
-async def test_a_release_while_the_last_calls_of_a_stopping_task_land_leaves_it_open(stage: Stage) -> None:
-    begun = asyncio.Event()
+async def test_a_release_while_the_calls_of_a_stopping_task_end_leaves_it_open(stage: Stage) -> None:
+    ending, go = asyncio.Event(), asyncio.Event()
 
-    async def body(_: CallContext, n: int) -> str:
-        if n == 1:
-            await begun.wait()
-            raise ValueError("stops the task, once its sibling has ended")
-        begun.set()
-        await forever()
-        return ""
+    async def tidies(_: CallContext, n: int) -> None:
+        try:
+            await forever()
+        finally:
+            if n == 2:
+                ending.set()
+                await go.wait()
 
-    look = stage.look(then=body, parallel=True)
-    agent = stage.agent(
-        [calls(call("look", n=1), call("look", n=2))],
-        look,
-        recovery=Recovery(tool_error=Reaction.STOP),
-        limits=Limits(5, grace_seconds=20.0),
-    )
+    limits = Limits(5, task_seconds=TINY, grace_seconds=20.0)
+    look = stage.look(then=tidies, parallel=True)
+    agent = stage.agent([calls(call("look", n=1), call("look", n=2))], look, limits=limits)
     caller = asyncio.create_task(stage.run(agent, task="t"))
-    await held(begun)
-    for _turn in range(10):
+    await held(ending)
+    for _turn in range(5):  # the first has ended, the task is out of time, and waits for the second
         await asyncio.sleep(0)
     caller.cancel()
+    await asyncio.sleep(0)
+    go.set()
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert (await stage.store.row("local", "t")).state is TaskState.READY_TO_RESUME
+    result = await stage.resume(agent, "t")
+    assert (result.reason, said(result)) == (StopReason.TASK_TIMEOUT, [("timeout", "timeout")] * 2)
 
 
 # --- tools without a verdict

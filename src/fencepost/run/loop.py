@@ -216,8 +216,8 @@ class Run:
 
     async def _run(self) -> str:
         while True:
-            if self.lost is not None and (left := await self._leave()) is not None:
-                return left
+            if self.lost is not None:
+                return await self._leave()
             move = decide(self.state, self.seconds())
             match move:
                 case StartCalls():
@@ -250,7 +250,7 @@ class Run:
                 case _:
                     assert_never(move)
 
-    async def _leave(self) -> str | None:
+    async def _leave(self) -> str:
         """What a run does that may not go on: nothing when fenced, a clean release when its worker ends."""
         for flight in list(self._flights.values()):
             self._cancel(flight, self.lost or Lost.FENCED)

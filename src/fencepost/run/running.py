@@ -325,6 +325,9 @@ async def _not_claimed(agent: Agent, store: Store, tenant: str, task: str) -> Re
             f"task {task} was opened with another definition of agent {row.agent!r} (changed: {changed});"
             " resume it with that definition, or accept the change"
         )
+    if row.not_before is not None:
+        seconds = row.not_before - await store.now()
+        raise TaskConflict(f"task {task} is {row.state.value}: it may run again in {seconds:.0f} s")
     raise TaskConflict(
         f"task {task} is {row.state.value}: worker {row.worker or 'none'} holds it until its lease ends"
     )
