@@ -35,7 +35,7 @@ from fencepost.agents.incident.sources.window import parse_moment
 from fencepost.core.entries import AttemptFailed
 from fencepost.service.tasks import decide_approval, resolve_outcome
 from fencepost.testing import FakeClock
-from tests.agents.incident.investigating import asked, bodies, check_answer, told
+from tests.agents.incident.investigating import asked, bodies, check_answer, ended, told
 
 ALERT = parse_moment(data.ALERT_AT, "alert")
 DAY = 86400.0
@@ -176,6 +176,25 @@ async def test_a_server_with_very_many_metrics_is_looked_at_four_a_kind_and_the_
     assert result.state is TaskState.SUCCEEDED
     assert "There are more metrics than were looked at." in result.text
     check_answer(result)
+
+
+class LargeMetrics(BundledMetrics):
+    """One metric's answer is longer than what a model is shown."""
+
+    async def query_range(self, metric: str, *rest: Any, **more: Any) -> dict[str, Any]:
+        answer = await super().query_range(metric, *rest, **more)
+        return {**answer, "warnings": ["x" * 200_000]} if metric == "error_rate" else answer
+
+
+async def test_a_result_that_was_shown_cut_is_missing_evidence_and_is_not_cited() -> None:
+    result = await run_task(agent(metrics=LargeMetrics(data.METRICS)), DEMO_PROMPT)
+
+    assert [one.cut for one in ended(result, "query_metrics")] == [True, False, False]
+    assert result.state is TaskState.SUCCEEDED
+    assert "Not every metric could be read." in result.text
+    assert "latency_p90_seconds of payment reached 0.81" in result.text
+    assert result.answer is not None
+    assert "ev-1.0" not in result.answer.evidence_ids
 
 
 class FailingMetrics(BundledMetrics):

@@ -282,6 +282,13 @@ def test_quiet_data_is_inconclusive_quotes_what_there_is_and_suggests_nothing() 
     assert "Missing evidence:" in said.summary
 
 
+def test_a_metric_that_nobody_has_is_not_quoted() -> None:
+    said = conclude({})
+
+    assert "latency_p90" not in said.summary
+    assert "The highest error_rate is" in said.summary
+
+
 def test_services_that_deviate_equally_are_all_told_and_none_is_blamed_for_a_release() -> None:
     said = conclude(
         {"a": (100.0, 900.0), "b": (100.0, 900.0)},

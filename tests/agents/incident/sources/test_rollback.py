@@ -214,6 +214,20 @@ def test_a_killed_worker_takes_its_command_along(tmp_path: Path) -> None:
     assert is_gone(pid)
 
 
+def test_without_setpriv_a_command_runs_all_the_same() -> None:
+    worker = WORKER.replace("asyncio.run(", "print(asyncio.run(").replace("True))", "True)).exit_code)")
+
+    ended = subprocess.run(
+        [sys.executable, "-c", worker, "/bin/true"],
+        env={"PATH": "/nowhere", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        timeout=BURIAL_SECONDS,
+        check=False,
+    )
+
+    assert (ended.stdout, ended.stderr) == (b"0\n", b"")
+
+
 async def test_a_child_left_behind_with_the_output_open_does_not_hold_up_the_end() -> None:
     script = "sleep 20 & echo $!; exit 3"
 
