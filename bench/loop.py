@@ -140,7 +140,7 @@ class Script:
         return Reply("", (ToolCall(f"call_{i}", "work", arguments(i)),), Finish.TOOL_CALLS, usage=USAGE)
 
 
-WORK = tool(work, effect="read")
+WORK = tool(effect="read")(work)
 
 
 @functools.cache
@@ -208,7 +208,7 @@ def main() -> None:
             return timed(job) / (n * k * r)
 
         loops = {"floor": floor, "careful": careful, "ours": ours}
-        taken = rounds({of: lambda s=subject, loop=loop: s(loop) for of, loop in loops.items()}, count)
+        taken = rounds({of: functools.partial(subject, loop) for of, loop in loops.items()}, count)
         ratios[name], steps_us[name] = ratio(taken, "floor"), median(taken["ours"]) * 1e6
         to_careful[name] = ratio(taken, "careful")
         grown = (peak_kb() - before) / at_once if at_once > 1 else 0.0

@@ -64,7 +64,7 @@ class MayImport(Contract):  # type: ignore[misc, unused-ignore]
     third_party = fields.SetField(subfield=fields.StringField(), required=False, default=frozenset())
     not_stdlib = fields.SetField(subfield=fields.StringField(), required=False, default=frozenset())
 
-    def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002 (the base class's signature)
+    def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
         """Return whether every direct import of the part is on its lists."""
         part = str(self.part)
         refused: list[tuple[str, str, str, str]] = []

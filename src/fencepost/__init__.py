@@ -59,8 +59,8 @@ __version__ = "0.1.0"
 _HOME = {
     "Answer": "core.entries", "Claim": "core.entries", "Entry": "core.entries",
     "ArgumentsInvalid": "core.errors", "DefinitionInvalid": "core.errors", "Fenced": "core.errors",
-    "FencepostError": "core.errors", "ModelFailed": "core.errors", "OutcomeUnknown": "core.errors", "StoreFailed": "core.errors",
-    "TaskNotFound": "core.errors", "ToolFailed": "core.errors",
+    "FencepostError": "core.errors", "ModelFailed": "core.errors", "OutcomeUnknown": "core.errors",
+    "StoreFailed": "core.errors", "TaskNotFound": "core.errors", "ToolFailed": "core.errors",
     "StopReason": "core.lifecycle", "TaskState": "core.lifecycle", "Limits": "core.limits",
     "Effect": "core.messages", "Finish": "core.messages", "ModelProfile": "core.messages",
     "ModelRequest": "core.messages", "Reply": "core.messages", "ToolCall": "core.messages",
@@ -69,7 +69,8 @@ _HOME = {
     "resume_task": "library", "run_task": "library",
     "FunctionModel": "models.function", "ScriptedModel": "models.scripted",
     "CallContext": "ports", "Model": "ports", "Reconciled": "ports", "Store": "ports", "Tool": "ports",
-    "Agent": "run.agent", "Event": "run.live", "Live": "run.live", "Result": "run.running",
+    "Agent": "run.agent",
+    "Event": "run.live", "Live": "run.live", "Result": "run.running",
     "MemoryStore": "stores.memory", "SqliteStore": "stores.sqlite",
     "tool": "tools.function", "Rules": "tools.rules",
 }  # fmt: skip

@@ -38,9 +38,13 @@ class Model(Protocol):
     """
 
     @property
-    def profile(self) -> ModelProfile: ...
+    def profile(self) -> ModelProfile:
+        """What budgets must know of it before it is asked."""
+        ...
 
-    async def reply(self, request: ModelRequest, sink: Sink | None, /) -> Reply: ...
+    async def reply(self, request: ModelRequest, sink: Sink | None, /) -> Reply:
+        """One complete reply, or `ModelFailed`."""
+        ...
 
 
 class CallContext(Struct, frozen=True, gc=False):
@@ -86,7 +90,9 @@ class Tool(Protocol):
     """A named capability. Whoever calls it goes through `prepare`, so bad arguments never reach its body."""
 
     @property
-    def definition(self) -> ToolDefinition: ...
+    def definition(self) -> ToolDefinition:
+        """What a task is told of it."""
+        ...
 
     @property
     def threaded(self) -> bool:
@@ -122,14 +128,18 @@ class Boundary(Protocol):
     """Answers allow, ask or deny for (principal, tool, effect, canonical arguments) (contract 4.6)."""
 
     @property
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """Changes whenever an answer could; an approval is bound to it."""
+        ...
 
     @property
     def self_approval(self) -> bool:
         """Whether the requester may approve their own call (contract 11.2)."""
         ...
 
-    def authorize(self, principal: str, definition: ToolDefinition, arguments: str, /) -> Authorization: ...
+    def authorize(self, principal: str, definition: ToolDefinition, arguments: str, /) -> Authorization:
+        """The word on one call with these canonical arguments."""
+        ...
 
 
 class TaskRow(Struct, frozen=True, gc=False):
@@ -311,9 +321,11 @@ class Store(Protocol):
         tenant: str | None = None,
         task: str | None = None,
         take_over: bool = False,
+        holder: str | None = None,
     ) -> Claimed | None:
         """Take the oldest runnable task (PENDING, READY_TO_RESUME whose time has come, or RUNNING with an
-        expired lease), bump its epoch, count the attempt. `task` names one; `take_over` also takes a live lease.
+        expired lease), bump its epoch, count the attempt. `task` names one; `take_over` also takes a live lease,
+        with `holder` only from that worker: whoever saw it end must not rob the one who came after it.
         `definitions` None means any. None when there is nothing to run.
         """
         ...
@@ -400,9 +412,13 @@ class Store(Protocol):
 class Clock(Protocol):
     """Where seconds come from; only the composition root and `fencepost.testing` know which."""
 
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
 
-    async def sleep(self, seconds: float, /) -> None: ...
+    async def sleep(self, seconds: float, /) -> None:
+        """Return after so many seconds."""
+        ...
 
 
 class Ended(Struct, frozen=True):

@@ -14,7 +14,11 @@ def test_the_readme_example_runs_and_prints_its_journal() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "error", "-c", example],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()

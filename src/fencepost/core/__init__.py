@@ -1,0 +1,1 @@
+"""The pure core: facts in, moves out. Read entries, state, decide, in this order."""

@@ -30,7 +30,7 @@ def _fraction(_: str) -> float:
     raise _Slow
 
 
-_LONG_NUMBER = re.compile(r"\d{%d}" % (MAX_DIGITS + 1))
+_LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 _decode = msgspec.json.Decoder(dict[str, Any], float_hook=_fraction).decode
 _encode = msgspec.json.Encoder(order="sorted").encode
 

@@ -50,7 +50,7 @@ class Body(Struct, frozen=True, omit_defaults=True, gc=False):
     """What every entry body is."""
 
 
-class Opened(Body, tag="Opened"):
+class Opened(Body, tag="Opened", frozen=True):
     """A principal asked for a task: everything it was defined with (contract 2.6). Always entry 1.
 
     `definition` is the digest over agent, instructions, tools, limits, recovery and answer mode.
@@ -72,7 +72,7 @@ class Opened(Body, tag="Opened"):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class ModelAsked(Body, tag="ModelAsked"):
+class ModelAsked(Body, tag="ModelAsked", frozen=True):
     """A request is about to go out, and this much is held for it (contract 6.5). Nano-units of money."""
 
     step: int
@@ -82,7 +82,7 @@ class ModelAsked(Body, tag="ModelAsked"):
     model: str = ""
 
 
-class AttemptFailed(Body, tag="AttemptFailed"):
+class AttemptFailed(Body, tag="AttemptFailed", frozen=True):
     """An attempt to get a reply brought none; without usage its whole reservation is charged (contract 2.1).
 
     `retry_in` is seconds until the next attempt, None when there will be none.
@@ -153,7 +153,7 @@ class Answer(Struct, frozen=True, omit_defaults=True, gc=False):
     claims: tuple[Claim, ...] = ()
 
 
-class Replied(Body, tag="Replied"):
+class Replied(Body, tag="Replied", frozen=True):
     """A model's complete reply was accepted as what it said, and each call of it looked at.
 
     `answer` is a well-formed cited answer, `answer_problem` says why one was not well-formed. The answer tool's
@@ -178,7 +178,7 @@ class Replied(Body, tag="Replied"):
     model: str = ""
 
 
-class CallStarted(Body, tag="CallStarted"):
+class CallStarted(Body, tag="CallStarted", frozen=True):
     """A tool is about to run; committed first, so that no effect exists without it (contract 8.1).
 
     `start` counts the starts of this call from 1; `key` is the idempotency key, the same at every start.
@@ -191,7 +191,7 @@ class CallStarted(Body, tag="CallStarted"):
     operation: str = ""
 
 
-class CallEnded(Body, tag="CallEnded"):
+class CallEnded(Body, tag="CallEnded", frozen=True):
     """The one result of a call. `content` is what the model sees, `digest` is of the whole value as stored.
 
     `cut` says that the model sees less than there was; `artifact` is then the digest of the whole.
@@ -227,13 +227,13 @@ class Ask(Struct, frozen=True, omit_defaults=True, gc=False):
     cause: str = ""
 
 
-class ApprovalAsked(Body, tag="ApprovalAsked"):
+class ApprovalAsked(Body, tag="ApprovalAsked", frozen=True):
     """The task waits for people; this commit gave the lease back."""
 
     asks: tuple[Ask, ...]
 
 
-class ApprovalDecided(Body, tag="ApprovalDecided"):
+class ApprovalDecided(Body, tag="ApprovalDecided", frozen=True):
     """A question about a call was closed: "approved", "rejected", "expired" or "void"."""
 
     step: int
@@ -244,7 +244,7 @@ class ApprovalDecided(Body, tag="ApprovalDecided"):
     by: str = ""
 
 
-class OutcomeResolved(Body, tag="OutcomeResolved"):
+class OutcomeResolved(Body, tag="OutcomeResolved", frozen=True):
     """Somebody said what became of a call with unknown outcome (contract 8.3).
 
     `verdict` is "happened" (then `content` is its result), "did_not_happen" or "cannot_tell"; `source` is
@@ -261,7 +261,7 @@ class OutcomeResolved(Body, tag="OutcomeResolved"):
     digest: str = ""
 
 
-class AnswerRejected(Body, tag="AnswerRejected"):
+class AnswerRejected(Body, tag="AnswerRejected", frozen=True):
     """An answer or a reply could not be taken, and the model is told why.
 
     `call_id` is the sent id of the answer tool's call that this is the result of, "" when there was none.
@@ -273,7 +273,7 @@ class AnswerRejected(Body, tag="AnswerRejected"):
     call_id: str = ""
 
 
-class ContextElided(Body, tag="ContextElided"):
+class ContextElided(Body, tag="ContextElided", frozen=True):
     """From here on the model sees `replacement` instead of the result of one call, named by its sent id."""
 
     step: int
@@ -282,7 +282,7 @@ class ContextElided(Body, tag="ContextElided"):
     replacement: str
 
 
-class DefinitionAccepted(Body, tag="DefinitionAccepted"):
+class DefinitionAccepted(Body, tag="DefinitionAccepted", frozen=True):
     """An operator took a changed definition for the rest of this task (contract 2.6)."""
 
     definition: str
@@ -291,7 +291,7 @@ class DefinitionAccepted(Body, tag="DefinitionAccepted"):
     by: str
 
 
-class ChildOpened(Body, tag="ChildOpened"):
+class ChildOpened(Body, tag="ChildOpened", frozen=True):
     """A task was opened on behalf of a call of this one."""
 
     step: int
@@ -299,7 +299,7 @@ class ChildOpened(Body, tag="ChildOpened"):
     child: str
 
 
-class ChildEnded(Body, tag="ChildEnded"):
+class ChildEnded(Body, tag="ChildEnded", frozen=True):
     """A child task came to its end."""
 
     child: str
@@ -308,7 +308,7 @@ class ChildEnded(Body, tag="ChildEnded"):
     charged_nano: int | None = None
 
 
-class Stopped(Body, tag="Stopped"):
+class Stopped(Body, tag="Stopped", frozen=True):
     """The task is over, and why. Always the last entry; what was still reserved is settled by it.
 
     `partial` marks an answer that was kept although a limit was crossed (contract 6.2).

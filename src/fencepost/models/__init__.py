@@ -1,1 +1,1 @@
-
+"""Models: scripted, functions, and wrappers around any other."""

@@ -19,7 +19,7 @@ from fencepost.core.messages import EXECUTABLE_FINISHES, Finish, Reply, ToolCall
 from fencepost.core.state import ANSWER_TOOL, State
 from fencepost.core.strictjson import MAX_BYTES
 from fencepost.ports import Boundary, Prepared, Tool
-from fencepost.run.foreign import authorized, describe
+from fencepost.run.foreign import authorized, describe, text_of
 
 # Contract 3.4: longer ids are no ids.
 ID_CHARS_MOST = 256
@@ -59,7 +59,12 @@ def admit(
     sent: set[str] = set()
     for position, call in enumerate(ordinary):
         admitted = _look_at(
-            call, _sent_id(call.id, state, sent, step, position), tools, boundary, principal, executable
+            call,
+            _sent_id(call.id, state, sent, step, position),
+            tools,
+            boundary,
+            principal,
+            executable=executable,
         )
         if isinstance(admitted, tuple):
             prepared[position] = admitted[1]
@@ -141,6 +146,7 @@ def _look_at(
     tools: Mapping[str, Tool],
     boundary: Boundary,
     principal: str,
+    *,
     executable: bool,
 ) -> AdmittedCall | tuple[AdmittedCall, Prepared]:
     given = _given_id(call.id)
@@ -173,7 +179,7 @@ def _unknown(call: ToolCall, given: str, sent_id: str, tools: Mapping[str, Tool]
     names = sorted(tools)
     told = ", ".join(names[:TOOL_NAMES_TOLD_MOST]) or "none"
     more = f" and {len(names) - TOOL_NAMES_TOLD_MOST} more" if len(names) > TOOL_NAMES_TOLD_MOST else ""
-    name = call.name if isinstance(call.name, str) else ""
+    name = text_of(call.name)
     return _refused(
         call,
         given,
@@ -184,9 +190,9 @@ def _unknown(call: ToolCall, given: str, sent_id: str, tools: Mapping[str, Tool]
 
 
 def _refused(call: ToolCall, given: str, sent_id: str, kind: str, message: str) -> AdmittedCall:
-    raw = call.arguments if isinstance(call.arguments, str) else repr(type(call.arguments))
+    raw = text_of(call.arguments, otherwise=repr(type(call.arguments)))
     data = raw.encode("utf-8", "replace")
-    name = _printable(call.name)[:NAME_CHARS_KEPT] if isinstance(call.name, str) else ""
+    name = _printable(text_of(call.name))[:NAME_CHARS_KEPT]
     refusal = Refusal(
         kind,
         _printable(message.encode("utf-8", "replace")[:REFUSAL_BYTES_MOST].decode("utf-8", "ignore")),

@@ -44,3 +44,8 @@ def authorized(
     except Exception as error:  # noqa: BLE001 - foreign code: an application may bring its own rules
         why = f"the rules failed with {describe(error)}"
     return Authorization("deny", f"{why}, which allows nothing", boundary.version)
+
+
+def text_of(value: object, *, otherwise: str = "") -> str:
+    """The value if it is text; a model is foreign code and may put anything where a string belongs."""
+    return value if isinstance(value, str) else otherwise

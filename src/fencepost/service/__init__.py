@@ -1,1 +1,1 @@
-
+"""What people and workers do to tasks, one function per command."""

@@ -39,7 +39,7 @@ async def cancel(
             return None
         return stop_change(_state(entries), StopReason.CANCELLED, by=by)
 
-    return await _intervene(store, tenant, task, by, act, live)
+    return await _intervene(store, tenant, task, by, act, live=live)
 
 
 async def decide_approval(
@@ -86,7 +86,7 @@ async def decide_approval(
         return _answered(state, (body,))
 
     try:
-        return await _intervene(store, tenant, task, by, act, live)
+        return await _intervene(store, tenant, task, by, act, live=live)
     except (DecisionRefused, TaskNotFound) as why:
         await store.audit(AuditRecord(tenant, by, decision, task, "refused", str(why)))
         raise
@@ -133,7 +133,7 @@ async def resolve_outcome(
         return _answered(state, (body,), ((operation, status, said),) if operation else ())
 
     try:
-        return await _intervene(store, tenant, task, by, act, live)
+        return await _intervene(store, tenant, task, by, act, live=live)
     except (DecisionRefused, TaskNotFound) as why:
         await store.audit(AuditRecord(tenant, by, f"resolve {verdict}", task, "refused", str(why)))
         raise
@@ -156,7 +156,7 @@ async def expire(store: Store, *, tenant: str | None = None, live: Live | None =
             return _answered(state, over) if over else None
 
         before = row.seq
-        after = await _intervene(store, row.tenant, row.id, "runtime", act, live)
+        after = await _intervene(store, row.tenant, row.id, "runtime", act, live=live)
         moved += after.seq > before
     return moved
 
@@ -176,7 +176,7 @@ async def accept_definition(
         to = TaskState.READY_TO_RESUME if row.state is TaskState.RUNNING else row.state
         return Change((body,), to, _totals(state), waiting_for=row.waiting_for, expires_at=row.expires_at)
 
-    return await _intervene(store, tenant, task, by, act, None)
+    return await _intervene(store, tenant, task, by, act, live=None)
 
 
 def _state(entries: tuple[Entry, ...]) -> State:
@@ -231,7 +231,9 @@ def _why_not_asked(row: TaskRow, entries: tuple[Entry, ...], step: int, position
     return f"task {row.id} asks nothing about call {call}; it is {row.state.value}"
 
 
-async def _intervene(store: Store, tenant: str, task: str, by: str, act: Act, live: Live | None) -> TaskRow:
+async def _intervene(
+    store: Store, tenant: str, task: str, by: str, act: Act, *, live: Live | None
+) -> TaskRow:
     row, written = await store.intervene(tenant, task, by, act)
     if written and live is not None:
         live.fence(tenant, task, row.epoch)

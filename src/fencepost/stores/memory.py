@@ -141,9 +141,10 @@ class MemoryStore:
         tenant: str | None = None,
         task: str | None = None,
         take_over: bool = False,
+        holder: str | None = None,
     ) -> Claimed | None:
         """Take the oldest runnable task, bump its epoch, count the attempt; None without one."""
-        rules.check_claim(task, take_over=take_over)
+        rules.check_claim(task, take_over=take_over, holder=holder)
         self._pause("claim.before")
         with self._lock:
             at = self._now()
@@ -153,7 +154,7 @@ class MemoryStore:
                     continue
                 if not rules.claimable(
                     one.state, not_before=one.not_before, lease_until=one.lease_until, now=at,
-                    take_over=take_over,
+                    take_over=rules.takes_over(one.worker, take_over=take_over, holder=holder),
                 ):  # fmt: skip
                     continue
                 if found is None or one.created_at < found.created_at:

@@ -125,10 +125,17 @@ def check_same_task(new: NewTask, commit_id: str) -> None:
         raise TaskConflict(f"task {new.id} exists already, opened by another request; choose another id")
 
 
-def check_claim(task: str | None, *, take_over: bool) -> None:
+def check_claim(task: str | None, *, take_over: bool, holder: str | None) -> None:
     """Raise ValueError for a take-over of nothing in particular: it would fence whoever happens to run."""
     if take_over and task is None:
         raise ValueError("take_over needs the task to take over; name it")
+    if holder is not None and not take_over:
+        raise ValueError("holder says from whom a task is taken over; give take_over with it")
+
+
+def takes_over(worker: str, *, take_over: bool, holder: str | None) -> bool:
+    """Whether a claim may take a live lease from this worker."""
+    return take_over and (holder is None or worker == holder)
 
 
 class Move(Struct, frozen=True, gc=False):

@@ -96,7 +96,7 @@ PROMPT = "INSERT INTO prompts (task, prompt) VALUES (?, ?)"
 # Who could be claimed, the oldest first, from the partial index alone. The caller takes the first that
 # `rules.claimable` agrees to; the times here only keep it from looking through tasks that others run.
 CANDIDATES = """
-SELECT number, tenant, id, state, not_before, lease_until FROM tasks
+SELECT tenant, id, state, not_before, lease_until, worker FROM tasks
 WHERE state IN ('PENDING', 'READY_TO_RESUME', 'RUNNING')
   AND (:tenant IS NULL OR tenant = :tenant)
   AND (:task IS NULL OR id = :task)
@@ -104,6 +104,13 @@ WHERE state IN ('PENDING', 'READY_TO_RESUME', 'RUNNING')
   AND (state != 'RUNNING' OR :take_over OR lease_until <= :now)
   AND (state != 'READY_TO_RESUME' OR not_before IS NULL OR not_before <= :now)
 ORDER BY created_at, number
+"""
+
+# The same for one task that is named: it is looked up, whatever else is open.
+NAMED = """
+SELECT tenant, id, state, not_before, lease_until, worker FROM tasks
+WHERE tenant = :tenant AND id = :task AND state IN ('PENDING', 'READY_TO_RESUME', 'RUNNING')
+  AND (:definitions IS NULL OR definition IN (SELECT value FROM json_each(:definitions)))
 """
 
 # The task is this worker's from here on, and every earlier run of it is fenced.

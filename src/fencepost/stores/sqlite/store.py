@@ -96,10 +96,11 @@ class SqliteStore:
         tenant: str | None = None,
         task: str | None = None,
         take_over: bool = False,
+        holder: str | None = None,
     ) -> Claimed | None:
         """Take the oldest runnable task, bump its epoch, count the attempt; None without one."""
-        rules.check_claim(task, take_over=take_over)
-        wanted = Wanted(worker, lease_seconds, definitions, tenant, task, take_over)
+        rules.check_claim(task, take_over=take_over, holder=holder)
+        wanted = Wanted(worker, lease_seconds, definitions, tenant, task, take_over, holder)
         return await self._writer.write(
             "claim", lambda db: transactions.claim(db, wanted, at=self._now())
         )
@@ -169,7 +170,7 @@ class SqliteStore:
 
     # --- reads -------------------------------------------------------------------------------------------
 
-    async def row(self, tenant: str, task: str, /, *, chain: bool = True) -> TaskRow:  # noqa: ARG002 - it is stored
+    async def row(self, tenant: str, task: str, /, *, chain: bool = True) -> TaskRow:
         """The task's row, or `TaskNotFound`."""
         return self._read(lambda db: transactions.read_row(db, tenant, task))
 

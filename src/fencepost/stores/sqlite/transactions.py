@@ -116,6 +116,7 @@ class Wanted(Struct, frozen=True):
     tenant: str | None
     task: str | None
     take_over: bool
+    holder: str | None
 
 
 def claim(db: apsw.Connection, wanted: Wanted, *, at: float) -> Claimed | None:
@@ -142,12 +143,13 @@ def _first_claimable(
         "tenant": wanted.tenant, "task": wanted.task, "definitions": definitions,
         "take_over": wanted.take_over, "now": at,
     }  # fmt: skip
-    candidates = db.execute(sql.CANDIDATES, facts)
+    named = wanted.tenant is not None and wanted.task is not None
+    candidates = db.execute(sql.NAMED if named else sql.CANDIDATES, facts)
     try:
-        for _, tenant, task, state, not_before, lease_until in candidates:
+        for tenant, task, state, not_before, lease_until, worker in candidates:
             if not rules.claimable(
                 TaskState(state), not_before=not_before, lease_until=lease_until, now=at,
-                take_over=wanted.take_over,
+                take_over=rules.takes_over(worker, take_over=wanted.take_over, holder=wanted.holder),
             ):  # fmt: skip
                 continue
             try:

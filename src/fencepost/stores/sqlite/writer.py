@@ -37,7 +37,7 @@ PACE_WEIGHT = 0.2  # of the newest commit in the moving average: about ten commi
 class Outcome(asyncio.Future[Any]):
     """A future that cancellation does not end: the task that awaits it is cancelled when it is done."""
 
-    def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002 - the signature of a future
+    def cancel(self, msg: Any | None = None) -> bool:
         """Refuse; asyncio then cancels the awaiting task as soon as the outcome is there."""
         return False
 
