@@ -192,8 +192,10 @@ class App:
             lease_seconds=LEASE_SECONDS,
         )
 
-    async def resume(self, agent: Agent, task: str, *, store: Any, live: Live, take_over: bool) -> Result:
-        """Run a task on from where its journal ends."""
+    async def resume(
+        self, agent: Agent, task: str, *, store: Any, live: Live, take_from: str | None
+    ) -> Result:
+        """Run a task on from where its journal ends; `take_from` is a worker that has ended."""
         from fencepost.run.running import resume
         from fencepost.service.holder import worker_name
 
@@ -204,7 +206,8 @@ class App:
             live=live,
             worker=worker_name(),
             lease_seconds=LEASE_SECONDS,
-            take_over=take_over,
+            take_over=take_from is not None,
+            holder=take_from,
         )
 
 

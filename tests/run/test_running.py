@@ -160,6 +160,19 @@ async def test_a_request_that_a_crash_left_open_is_charged_and_made_again(
     assert result.text == "done"
 
 
+async def test_a_takeover_from_a_worker_that_ended_leaves_the_one_that_was_faster_alone(stage: Stage) -> None:
+    agent = stage.agent([say("done")])
+    await open_task(agent, "do it", store=stage.store, task="t")
+    ask: dict[str, Any] = {"lease_seconds": None, "tenant": "local", "task": "t"}
+    await stage.store.claim("ended", **ask)
+    faster = await stage.store.claim("faster", take_over=True, holder="ended", **ask)
+    assert faster is not None
+    with pytest.raises(TaskConflict, match="worker faster holds it"):
+        await stage.resume(agent, "t", take_over=True, holder="ended")
+    assert (await stage.store.row("local", "t")).epoch == faster.lease.epoch
+    assert (await stage.resume(agent, "t", take_over=True, holder="faster")).text == "done"
+
+
 # --- attempts
 
 

@@ -111,13 +111,16 @@ async def test_bodies_are_stored_as_the_exact_bytes_the_chain_covers(path: Path)
     db.close()
 
 
-async def test_a_claim_looks_through_runnable_tasks_only(path: Path) -> None:
+async def test_a_claim_looks_through_runnable_tasks_only_and_looks_a_named_one_up(path: Path) -> None:
     store = SqliteStore(path)
     facts = {"tenant": None, "task": None, "definitions": None, "take_over": False, "now": 0.0}
     plan = store._writer._db.execute(f"EXPLAIN QUERY PLAN {sql.CANDIDATES}", facts).fetchall()
     steps = [str(row[3]) for row in plan]
     assert [step for step in steps if " tasks" in step] == ["SCAN tasks USING INDEX tasks_runnable"]
     assert not [step for step in steps if "TEMP B-TREE" in step]
+    plan = store._writer._db.execute(f"EXPLAIN QUERY PLAN {sql.NAMED}", facts).fetchall()
+    steps = [str(row[3]) for row in plan if " tasks" in str(row[3])]
+    assert steps == ["SEARCH tasks USING INDEX sqlite_autoindex_tasks_1 (tenant=? AND id=?)"]
     await store.close()
 
 

@@ -68,6 +68,8 @@ class Application(Protocol):
         """Open a task and run it until it stops, waits, is given back or is taken away."""
         ...
 
-    async def resume(self, agent: Agent, task: str, *, store: Store, live: Live, take_over: bool) -> Result:
-        """Run a task on from where its journal ends."""
+    async def resume(
+        self, agent: Agent, task: str, *, store: Store, live: Live, take_from: str | None
+    ) -> Result:
+        """Run a task on from where its journal ends; `take_from` is a worker that has ended."""
         ...

@@ -114,7 +114,7 @@ async def resume_task(
     if row.state in TERMINAL or row.state is TaskState.WAITING_APPROVAL:
         tell_ending(desk, Drive(row, entries, 0))
         return exit_of_state(row.state)
-    take_over = _may_be_taken(desk, row, now=await store.now())
+    take_from = _ended_holder(desk, row, now=await store.now())
     source = _source_now(entries[0].body, agent, rules, task, desk)
     made = _made(desk, source)
     if row.definition != made.definition:
@@ -126,7 +126,7 @@ async def resume_task(
         await accept_definition(store, task, made, by=desk.app.principal)
 
     async def starts(live: Live) -> Result:
-        return await desk.app.resume(made, task, store=store, live=live, take_over=take_over)
+        return await desk.app.resume(made, task, store=store, live=live, take_from=take_from)
 
     ended = await drive(
         desk, store, task, limits=made.limits, starts=starts, begun=(row, entries), quiet=quiet
@@ -135,16 +135,16 @@ async def resume_task(
     return ended.code
 
 
-def _may_be_taken(desk: Desk, row: TaskRow, *, now: float) -> bool:
-    """Whether the task is taken from its holder, which has ended; TaskConflict while it may be at work."""
+def _ended_holder(desk: Desk, row: TaskRow, *, now: float) -> str | None:
+    """The worker that has ended with the task in its hands, if any; TaskConflict while one may be at work."""
     from fencepost.cli.text import moment
     from fencepost.service.holder import is_gone
 
     task, worker, lease_until = row.id, row.worker, row.lease_until
     if row.state is not TaskState.RUNNING or (lease_until is not None and lease_until <= now):
-        return False
+        return None
     if is_gone(worker):
-        return True
+        return worker
     until = "without end" if lease_until is None else f"until {moment(lease_until)} and renews that"
     raise TaskConflict(
         f"task {task} is held by worker {worker} {until}; follow it with `{desk.hint('watch', task)}`,"

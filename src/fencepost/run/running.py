@@ -179,10 +179,12 @@ async def resume(
     lease_seconds: float | None = None,
     approval_seconds: float = 24 * 3600.0,
     take_over: bool = False,
+    holder: str | None = None,
     _started: bool = False,
 ) -> Result:
     """Run a task on from where its journal ends; a task that is over or waits comes back as it is.
 
+    `take_over` takes it from whoever runs it, with `holder` only from the worker of that name.
     Raises TaskNotFound, TaskConflict when another worker holds it, DefinitionInvalid when the agent changed.
     """
     live, clock = live or Live(), clock or SystemClock()
@@ -199,6 +201,7 @@ async def resume(
             tenant=tenant,
             task=task,
             take_over=take_over,
+            holder=holder,
         )
         result = None if claimed is not None else await _not_claimed(agent, store, tenant, task)
     except BaseException as why:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -162,6 +163,23 @@ class ClaimContract:
             await first.append(asked())
         with pytest.raises(ValueError, match="take_over"):
             await store.claim("w", lease_seconds=1, take_over=True)
+
+    async def test_a_takeover_from_a_worker_that_ended_does_not_rob_the_one_that_came_after_it(
+        self, make_store: MakeStore
+    ) -> None:
+        store = make_store()
+        await held(store, lease_seconds=None)
+        ask: dict[str, Any] = {"lease_seconds": None, "tenant": TENANT, "task": "t-1", "take_over": True}
+        assert await store.claim("next", holder="another", **ask) is None
+        taken = await store.claim("next", holder="w", **ask)
+        assert taken is not None
+        before = await store.row(TENANT, "t-1")
+        assert await store.claim("slower", holder="w", **ask) is None
+        assert await store.row(TENANT, "t-1") == before
+        with pytest.raises(ValueError, match="holder"):
+            await store.claim("w", lease_seconds=1, tenant=TENANT, task="t-1", holder="w")
+        await store.release(taken.lease, seconds=0)
+        assert await store.claim("w", holder="long gone", **ask) is not None
 
     async def test_claims_at_once_never_share_a_task(self, make_store: MakeStore) -> None:
         store, peer = make_store(), make_store()
