@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -123,6 +125,16 @@ async def test_an_alert_of_this_minute_is_looked_at_for_a_minute() -> None:
     result = await run_task(agent(now=ALERT), "at 2026-03-14T10:05:00Z")
 
     assert windows(result) == {("2026-03-14T09:05:00Z", "2026-03-14T10:06:00Z")}
+
+
+async def test_all_questions_of_a_task_end_where_the_first_one_did() -> None:
+    clock = itertools.count(int(ALERT) + 90, 20)
+    source = BundledMetrics(data.METRICS)
+    made = dataclasses.replace(agent(), model=Playbook(source, now=lambda: next(clock)))
+
+    result = await run_task(made, "at 2026-03-14T10:05:00Z")
+
+    assert {arguments["end"] for _, arguments in asked(result)} == {"2026-03-14T10:06:30Z"}
 
 
 async def test_a_window_longer_than_a_source_takes_is_shortened_and_not_refused() -> None:

@@ -57,6 +57,7 @@ async def test_lines_are_found_by_service_window_text_and_level_earliest_first(t
 
     assert messages(said) == ["charge failed early", "charge failed late"]
     assert said["matched"] == 2
+    assert said["in_window"] == 4  # of the service, whatever their level and text
     assert said["lines"][0] == {
         "time": "2026-03-14T09:10:00Z",
         "service": "payment",
