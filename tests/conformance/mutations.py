@@ -190,7 +190,7 @@ MUTATIONS: dict[str, Mutation] = {
     "L51": Mutation(DECIDE, "if not 0 < wanted <= len(at):", "if not 0 < wanted < len(at):"),
     "L52": Mutation(DECIDE, ', "overflow": StopReason.CONTEXT_OVERFLOW}', "}"),
     "L53": Mutation(DECIDE, "if state.steps >= limits.steps:", "if state.steps > limits.steps:"),
-    "L54": Mutation("core/limits.py", "if not least <= value < LARGEST:", "if not least <= value:"),
+    "L54": Mutation("core/limits.py", "if not enough or value >= LARGEST:", "if not enough:"),
     "L55": Mutation(
         TASKS, "    digest: str | None = None,", '    digest: str | None = None,\n    arguments: str = "",'
     ),

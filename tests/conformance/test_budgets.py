@@ -150,8 +150,19 @@ async def test_l47_what_a_crash_left_reserved_is_charged(stage: Stage) -> None:
 SHORT = Limits(steps=5, task_seconds=0.05, grace_seconds=TINY_SECONDS)
 
 
+def used_up(clock: FakeClock) -> Callable[..., Awaitable[Any]]:
+    """A body in which the task's time passes, and that never ends: no slow machine can be late for it."""
+
+    async def hangs(*_: Any) -> Any:
+        clock.advance(1)
+        await forever()
+
+    return hangs
+
+
 async def test_l49_a_deadline_in_the_model_is_the_tasks(stage: Stage) -> None:
-    result = await stage.run(stage.agent([], model=FunctionModel(forever), limits=SHORT))
+    clock = FakeClock()
+    result = await stage.run(stage.agent([], model=FunctionModel(used_up(clock)), limits=SHORT), clock=clock)
     assert result.reason is StopReason.TASK_TIMEOUT
     assert result.row.tokens > 0
 
@@ -161,9 +172,10 @@ async def test_l49_a_deadline_in_the_model_is_the_tasks(stage: Stage) -> None:
 async def test_l49_a_deadline_in_a_tool_is_the_tasks_and_closes_all(
     stage: Stage, effect: str, parallel: bool
 ) -> None:
-    act = stage.act(then=forever, effect=effect, parallel=parallel)
+    clock = FakeClock()
+    act = stage.act(then=used_up(clock), effect=effect, parallel=parallel)
     script = [calls(call("act", n=1), call("look", n=2))]
-    result = await stage.play(script, act, stage.look(), limits=SHORT)
+    result = await stage.play(script, act, stage.look(), limits=SHORT, options={"clock": clock})
     assert result.reason is StopReason.TASK_TIMEOUT
     assert stage.ran() == ["act 1"]
     first = ("unknown", "TASK_TIMEOUT") if effect == "write" else ("timeout", "timeout")

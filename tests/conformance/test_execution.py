@@ -299,14 +299,14 @@ async def test_l34_a_cancel_closes_a_call_in_flight_and_its_end_is_late(
 
 
 @pytest.mark.parametrize("kind", ["behaves", "swallows", "thread"])
-@pytest.mark.parametrize("effect", KINDS)
+@pytest.mark.parametrize("effect", ["read", "write"])
 @pytest.mark.parametrize("parallel", [False, True], ids=["alone", "parallel"])
 async def test_l35_a_run_that_lost_its_lease_writes_nothing_and_its_result_is_late(
     stage: Stage, slow: Slow, kind: str, effect: str, parallel: bool
 ) -> None:
     act = slow.tool(kind, effect, parallel=parallel)
     agent = stage.agent([calls(call("act", n=1))], act)
-    running = asyncio.create_task(stage.run(agent, task="task-1", lease_seconds=0.6))
+    running = asyncio.create_task(stage.run(agent, task="task-1", lease_seconds=1.5))
     await held(slow.begun)
     taken = await stage.store.claim(
         "thief", lease_seconds=None, tenant="local", task="task-1", take_over=True
