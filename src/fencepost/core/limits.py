@@ -39,9 +39,17 @@ class Limits(Struct, frozen=True, omit_defaults=True, gc=False):
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise LimitsInvalid(f"limits.{name} must be a number, got {value!r}")
-            least = 0 if name in ("tool_calls", "answer_tries", "grace_seconds", "cost_nano") else 1e-9
-            if not least <= value < LARGEST:
-                raise LimitsInvalid(f"limits.{name} must be above 0 and finite, got {value!r}; give a number")
+            if not name.endswith("_seconds") and not isinstance(value, int):
+                raise LimitsInvalid(f"limits.{name} must be a whole number, got {value!r}")
+            zero = name in MAY_BE_ZERO
+            enough = value >= 0 if zero else value > 0
+            if not enough or value >= LARGEST:
+                least = "0 or more" if zero else "above 0"
+                raise LimitsInvalid(f"limits.{name} must be {least} and finite, got {value!r}; give a number")
+
+
+# No call, no second try, no grace and no money are things one may want; no step or no time are not.
+MAY_BE_ZERO = frozenset({"tool_calls", "answer_tries", "grace_seconds", "cost_nano"})
 
 
 # Larger than any real task, small enough that sums of limits stay exact in every store's integers.
