@@ -1,8 +1,8 @@
-"""The one routine that ends a task (contract 7.1): cancel, timeouts, limits, the reaper and operators all use it.
+"""The one routine that ends a task (contract 7.1): cancel, timeouts, limits, the reaper, operators all use it.
 
-It closes every open call with exactly one result, voids open questions, settles what was reserved and adds the
-terminal entry. What it says of a call depends only on what is known: not started, started and repeatable, or a
-started write whose outcome nobody knows.
+It closes every open call with exactly one result, voids open questions, settles what was reserved and adds
+the terminal entry. What it says of a call depends only on what is known: not started, started and repeatable, a
+started write whose outcome nobody knows, or one of which somebody has said that it happened.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from fencepost.core.entries import (
     CallEnded,
     CallStatus,
     EntryBody,
+    OutcomeResolved,
     Stopped,
 )
 from fencepost.core.lifecycle import StopReason
@@ -65,8 +66,30 @@ def closing(
     return tuple(bodies)
 
 
+def confirmed(step: int, position: int, resolved: OutcomeResolved) -> CallEnded:
+    """The result of a lost call of which somebody has said that it happened."""
+    # A person's word is no result of the tool, so it may not be cited (contract 1, evidence).
+    failure = "" if resolved.source == "reconcile" else "confirmed_by_person"
+    return CallEnded(
+        step,
+        position,
+        CallStatus.OK,
+        resolved.content,
+        failure=failure,
+        json=resolved.json,
+        digest=resolved.digest,
+        size_bytes=len(resolved.content.encode()),
+    )
+
+
+def _happened(call: CallState) -> bool:
+    return call.resolved is not None and call.resolved.verdict == "happened"
+
+
 def _result(state: State, call: CallState, position: int, reason: StopReason) -> CallEnded:
     step = state.reply.step if state.reply is not None else 0
+    if call.resolved is not None and _happened(call):
+        return confirmed(step, position, call.resolved)
     started = call.phase in (Phase.STARTED, Phase.LOST) or (call.phase is Phase.WAITING and call.starts > 0)
     if not started:
         said = NOT_EXECUTED.get(reason, f"not executed: the task stopped with {reason.value}")
@@ -88,10 +111,13 @@ def _result(state: State, call: CallState, position: int, reason: StopReason) ->
     return CallEnded(step, position, status, said, failure=reason.value)
 
 
+_UNHEARD = (Phase.STARTED, Phase.LOST, Phase.WAITING)
+
+
 def lost_operations(state: State) -> tuple[tuple[str, str, str], ...]:
     """The tenant-wide operations that nobody knows the outcome of when the task closes now."""
     return tuple(
         (call.operation, "unknown", "")
         for call in state.open
-        if call.operation and call.phase in (Phase.STARTED, Phase.LOST, Phase.WAITING) and call.starts > 0
+        if call.operation and call.phase in _UNHEARD and call.starts > 0 and not _happened(call)
     )

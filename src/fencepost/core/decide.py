@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from fencepost.core.closing import confirmed
 from fencepost.core.entries import (
     Answer,
     AnswerRejected,
@@ -22,7 +23,7 @@ from fencepost.core.entries import (
 from fencepost.core.evidence import problems_of
 from fencepost.core.lifecycle import StopReason
 from fencepost.core.limits import Limits
-from fencepost.core.messages import EXECUTABLE_FINISHES, Effect, Finish
+from fencepost.core.messages import Effect, Finish, ToolDefinition
 from fencepost.core.recovery import OnUnknown, Reaction, Recovery
 from fencepost.core.state import CallState, Phase, State, definition_of, effect_of, repeat_key
 
@@ -97,7 +98,7 @@ def decide(state: State, seconds: float) -> Move:
         if call.phase is Phase.WAITING:
             return WAITS
     if seconds >= opened.limits.task_seconds:
-        return Stop(StopReason.TASK_TIMEOUT, f"the task used its {opened.limits.task_seconds:g} seconds")
+        return _out_of_time(state, opened.limits, opened.recovery)
     if state.asked is not None:  # an earlier run asked and never heard
         asked = state.asked
         charged = AttemptFailed(
@@ -115,6 +116,15 @@ def decide(state: State, seconds: float) -> Move:
     if state.reply is None:
         return _ask(state, opened.limits)
     return _follow(state, state.reply, opened.limits, opened.recovery)
+
+
+def _out_of_time(state: State, limits: Limits, recovery: Recovery) -> Stop:
+    """The end at the deadline; an answer that arrived just then is kept."""
+    reply, answer = state.reply, None
+    if reply is not None and _unfit(state, reply, limits, recovery) is None:
+        answer = _kept(state, reply)
+    detail = f"the task used its {limits.task_seconds:g} seconds"
+    return Stop(StopReason.TASK_TIMEOUT, detail, answer=answer, partial=answer is not None)
 
 
 def _after_failure(state: State, failed: AttemptFailed, limits: Limits) -> Move:
@@ -260,12 +270,17 @@ def _over_budget(state: State, reply: Replied, limits: Limits) -> Stop | None:
         )
     else:
         return None
-    answer = reply.answer
-    if answer is not None and problems_of(answer, state):
-        answer = None
-    if answer is None and not reply.calls and not reply.answer_problem and _takes_text(state):
-        answer = Answer(reply.text)
+    answer = _kept(state, reply)
     return Stop(reason, detail, answer=answer, partial=answer is not None)
+
+
+def _kept(state: State, reply: Replied) -> Answer | None:
+    """The valid answer in a reply that crossed a limit, if there is one (contract 6.2)."""
+    if reply.answer is not None:
+        return None if problems_of(reply.answer, state) else reply.answer
+    if reply.calls or reply.answer_problem or not _takes_text(state):
+        return None
+    return Answer(reply.text)
 
 
 def _takes_text(state: State) -> bool:
@@ -297,6 +312,7 @@ def _cited(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> 
 def _refused_outright(state: State, limits: Limits, recovery: Recovery) -> Stop | None:
     """The first call, in order, that stops the task by policy before anything of the reply ran."""
     allowed = limits.tool_calls - state.calls_before
+    harmless = True  # nothing before the call in this reply can change what the call would bring
     for position, call in enumerate(state.open):
         if position >= allowed:
             break
@@ -304,6 +320,11 @@ def _refused_outright(state: State, limits: Limits, recovery: Recovery) -> Stop 
         if refusal is None:
             if call.call.verdict is Verdict.DENY and recovery.denied is Reaction.STOP:
                 return Stop(StopReason.TOOL_DENIED, call.call.reason or f"{call.call.name} is denied")
+            # What asks or is denied is looked at here: nobody is asked about a call that will not run.
+            early = harmless and call.call.verdict is not Verdict.ALLOW
+            if early and _is_repeated(state, call, definition_of(state, call.call), recovery):
+                return _repeated(call)
+            harmless = harmless and effect_of(state, call.call) is Effect.READ
         elif refusal.kind == "unknown_tool":
             if recovery.unknown_tool is Reaction.STOP:
                 return Stop(StopReason.TOOL_DENIED, refusal.message)
@@ -320,7 +341,7 @@ def _about_lost(state: State, reply: Replied, recovery: Recovery) -> Move | None
             continue
         resolved = call.resolved
         if resolved is not None and resolved.verdict == "happened":
-            return Record((_happened(reply, position, call),))
+            return Record((confirmed(reply.step, position, resolved),))
         if effect_of(state, call.call) is not Effect.WRITE:
             continue  # it runs again with the same key
         definition = definition_of(state, call.call)
@@ -338,23 +359,6 @@ def _about_lost(state: State, reply: Replied, recovery: Recovery) -> Move | None
             )
         waits.append(position)
     return AskPeople(tuple(waits), "outcome") if waits else None
-
-
-def _happened(reply: Replied, position: int, call: CallState) -> CallEnded:
-    resolved = call.resolved
-    assert resolved is not None
-    # A person's word is no result of the tool, so it may not be cited (contract 1, evidence).
-    failure = "" if resolved.source == "reconcile" else "confirmed_by_person"
-    return CallEnded(
-        reply.step,
-        position,
-        CallStatus.OK,
-        resolved.content,
-        failure=failure,
-        json=resolved.json,
-        digest=resolved.digest,
-        size_bytes=len(resolved.content.encode()),
-    )
 
 
 _STOPPING = {
@@ -433,11 +437,15 @@ def _start(state: State, limits: Limits, recovery: Recovery, flying: int) -> Mov
         if _is_repeated(state, call, definition, recovery):
             if flying or starts:
                 break
-            return Stop(StopReason.REPEATED_TOOL_CALL, f"{call.call.name}: the same call, the same result")
+            return _repeated(call)
         starts.append(position)
         if not parallel:
             break
     return StartCalls(tuple(starts)) if starts else AWAIT
+
+
+def _repeated(call: CallState) -> Stop:
+    return Stop(StopReason.REPEATED_TOOL_CALL, f"{call.call.name}: the same call, the same result")
 
 
 def _is_repeated(
@@ -452,10 +460,14 @@ def _is_repeated(
     if not 0 < wanted <= len(at):
         return False
     earlier = [state.done[i] for i in at[-wanted:]]
-    first = earlier[0].ended
-    if any(done.ended.status is not first.status or done.ended.digest != first.digest for done in earlier):
+    if any(_result(done.ended) != _result(earlier[0].ended) for done in earlier):
         return False
     return all(write == key for write in state.writes[earlier[0].writes_before :])
+
+
+def _result(ended: CallEnded) -> tuple[CallStatus, str]:
+    """What a call brought, for telling whether two calls brought the same; only a tool's value has a digest."""
+    return ended.status, ended.digest or ended.content
 
 
 def _after_calls(state: State, limits: Limits, recovery: Recovery) -> Move:

@@ -28,6 +28,9 @@ from fencepost.core.entries import (
 from fencepost.core.lifecycle import StopReason
 from fencepost.core.messages import Effect
 
+# Contract 2.1: attempts to get one reply, those that a crash ended included.
+ATTEMPTS_MOST = 3
+
 RULES = {
     "entry 1": "Opened is the first entry and only the first",
     "over": "nothing follows Stopped",
@@ -147,7 +150,7 @@ def _with(before: Reading, position: int, call: CallReading) -> Reading:
 
 
 def _model_asked(before: Reading, body: ModelAsked) -> tuple[Reading, tuple[str, ...]]:
-    first = body.step == before.steps + 1 and body.attempt == before.attempts + 1
+    first = body.step == before.steps + 1 and body.attempt == before.attempts + 1 <= ATTEMPTS_MOST
     after = before._replace(held=body.reserved_tokens, attempts=body.attempt)
     return after, _named(request=before.held is None, steps=first)
 
@@ -181,7 +184,7 @@ def _ended(before: Reading, body: CallEnded) -> tuple[Reading, tuple[str, ...]]:
         case CallStatus.OK:
             known = call.unknown
         case CallStatus.UNKNOWN:
-            known = write and call.unknown
+            known = write and call.unknown and call.word != "happened"
         case CallStatus.DENIED:
             known = call.no and not call.unknown
         case _:
