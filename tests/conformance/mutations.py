@@ -194,13 +194,8 @@ MUTATIONS: dict[str, Mutation] = {
     "L55": Mutation(
         TASKS, "    digest: str | None = None,", '    digest: str | None = None,\n    arguments: str = "",'
     ),
-    "L56": Mutation(TASKS, "if _same_again(entries, step, position, decision, by):", "if not entries:"),
-    "L57": Mutation(
-        TASKS,
-        "    except (DecisionRefused, TaskNotFound) as why:\n"
-        '        await store.audit(AuditRecord(tenant, by, decision, task, "refused", str(why)))\n',
-        "    except (DecisionRefused, TaskNotFound):\n",
-    ),
+    "L56": Mutation(TASKS, "if _same_again(", "if not _same_again("),
+    "L57": Mutation(TASKS, "AuditRecord(tenant, by, decision,", 'AuditRecord("", by, decision,'),
     "L58": Mutation(
         DECIDE, '_CLOSED_DECISIONS = ("rejected", "expired")', '_CLOSED_DECISIONS = ("expired",)'
     ),
