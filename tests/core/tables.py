@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from fencepost.core.entries import (
@@ -171,6 +172,11 @@ def resolved(
 ) -> OutcomeResolved:
     """Somebody said what became of a lost write."""
     return OutcomeResolved(step, position, verdict, source, content=content, digest=digest(content))
+
+
+def raw(text: str) -> Raw:
+    """JSON text as a body holds it."""
+    return Raw(text.encode())
 
 
 def answer(summary: str, *claims: Claim, ids: tuple[str, ...] | None = None) -> Answer:
