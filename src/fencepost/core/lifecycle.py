@@ -58,7 +58,7 @@ OPEN = frozenset(TaskState) - TERMINAL
 _END = frozenset(TERMINAL)
 _NO_SUCCESS = frozenset({TaskState.FAILED, TaskState.CANCELLED})  # success needs a run (contract 9)
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
-    TaskState.PENDING: frozenset({TaskState.RUNNING}) | _NO_SUCCESS,
+    TaskState.PENDING: frozenset({TaskState.PENDING, TaskState.RUNNING}) | _NO_SUCCESS,
     TaskState.RUNNING: frozenset({TaskState.RUNNING, TaskState.WAITING_APPROVAL, TaskState.READY_TO_RESUME})
     | _END,
     TaskState.WAITING_APPROVAL: frozenset({TaskState.WAITING_APPROVAL, TaskState.READY_TO_RESUME})

@@ -7,8 +7,6 @@ Rule 2: an act that may not be recorded is refused with `DecisionRefused` and ke
 
 from __future__ import annotations
 
-import hashlib
-
 from fencepost.core.entries import (
     ApprovalDecided,
     Ask,
@@ -17,9 +15,10 @@ from fencepost.core.entries import (
     EntryBody,
     OutcomeResolved,
 )
-from fencepost.core.errors import DecisionRefused, TaskConflict, TaskNotFound
+from fencepost.core.errors import DecisionRefused, StoreCorrupt, StoreNewer, TaskConflict, TaskNotFound
 from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState
 from fencepost.core.state import State, fold
+from fencepost.core.values import stored
 from fencepost.ports import Act, AuditRecord, Change, Store, TaskRow, Totals
 from fencepost.run.agent import Agent
 from fencepost.run.live import Live
@@ -27,6 +26,8 @@ from fencepost.run.running import stop_change
 
 # A person's note is for people; longer ones belong in a document. Characters.
 REASON_CHARS_MOST = 2000
+# Of a step's or a position's number; no task has so many.
+CALL_DIGITS_MOST = 9
 
 
 async def cancel(
@@ -67,10 +68,10 @@ async def decide_approval(
         state = _state(entries)
         ask = _asked(state, step, position, "approval")
         if ask is None:
-            if _same_again(entries, step, position, decision, by):
+            if _same_again(entries, step, position, decision, by, digest=digest):
                 return None
             raise DecisionRefused(_why_not_asked(row, entries, step, position, call))
-        if not self_approval and state.opened is not None and state.opened.requester == by:
+        if approve and not self_approval and state.opened is not None and state.opened.requester == by:
             raise DecisionRefused(
                 f"{by} asked for task {task} and may not approve its calls; somebody else must"
             )
@@ -82,13 +83,13 @@ async def decide_approval(
             raise DecisionRefused(
                 f"the question about call {call} expired; it is asked again when the task resumes"
             )
-        body = ApprovalDecided(step, position, decision, ask.digest, reason[:REASON_CHARS_MOST], by)
+        body = ApprovalDecided(step, position, decision, ask.digest, _note(reason), by)
         return _answered(state, (body,))
 
     try:
         return await _intervene(store, tenant, task, by, act, live=live)
     except (DecisionRefused, TaskNotFound) as why:
-        await store.audit(AuditRecord(tenant, by, decision, task, "refused", str(why)))
+        await store.audit(AuditRecord(tenant, by, decision, _note(task), "refused", _note(str(why))))
         raise
 
 
@@ -118,15 +119,12 @@ async def resolve_outcome(
             raise DecisionRefused(
                 f"task {task} asks about no outcome of call {call}; it is {row.state.value}"
             )
-        said = content or ("A person confirmed that this happened." if verdict == "happened" else "")
+        given = content or ("A person confirmed that this happened." if verdict == "happened" else "")
+        assert state.opened is not None
+        value = stored(given, limit=state.opened.limits.result_bytes)
+        said = value.text
         body = OutcomeResolved(
-            step,
-            position,
-            verdict,
-            "person",
-            content=said,
-            by=by,
-            digest=hashlib.sha256(said.encode()).hexdigest(),
+            step, position, verdict, "person", content=said, by=by, digest=value.digest
         )
         operation = state.open[position].operation
         status = {"happened": "succeeded", "did_not_happen": "failed"}.get(verdict, "unknown")
@@ -135,7 +133,8 @@ async def resolve_outcome(
     try:
         return await _intervene(store, tenant, task, by, act, live=live)
     except (DecisionRefused, TaskNotFound) as why:
-        await store.audit(AuditRecord(tenant, by, f"resolve {verdict}", task, "refused", str(why)))
+        act_name = f"resolve {verdict}"
+        await store.audit(AuditRecord(tenant, by, act_name, _note(task), "refused", _note(str(why))))
         raise
 
 
@@ -155,9 +154,11 @@ async def expire(store: Store, *, tenant: str | None = None, live: Live | None =
             )
             return _answered(state, over) if over else None
 
-        before = row.seq
-        after = await _intervene(store, row.tenant, row.id, "runtime", act, live=live)
-        moved += after.seq > before
+        try:
+            after = await _intervene(store, row.tenant, row.id, "runtime", act, live=live)
+        except (StoreCorrupt, StoreNewer):
+            continue  # whoever opens that task is told; the others do not wait for it
+        moved += after.seq > row.seq
     return moved
 
 
@@ -189,9 +190,16 @@ def _totals(state: State) -> Totals:
 
 def _call(call: str) -> tuple[int, int]:
     step, _, position = call.removeprefix("ev-").partition(".")
-    if not (step.isascii() and step.isdigit() and position.isascii() and position.isdigit()):
-        raise DecisionRefused(f"a call is named <step>.<position>, as in 2.0; got {call!r}")
+    for part in (step, position):
+        if not (part.isascii() and part.isdigit() and len(part) <= CALL_DIGITS_MOST):
+            raise DecisionRefused(f"a call is named <step>.<position>, as in 2.0; got {call[:40]!r}")
     return int(step), int(position)
+
+
+def _note(reason: str) -> str:
+    """A person's words as every store can hold them (contract 8.4)."""
+    kept = reason[:REASON_CHARS_MOST]
+    return stored(kept, limit=4 * REASON_CHARS_MOST).text
 
 
 def _asked(state: State, step: int, position: int, about: str) -> Ask | None:
@@ -213,11 +221,13 @@ def _answered(
     return Change(bodies, to, _totals(after), waiting_for=waits, expires_at=expires_at, settle=settle)
 
 
-def _same_again(entries: tuple[Entry, ...], step: int, position: int, decision: str, by: str) -> bool:
+def _same_again(
+    entries: tuple[Entry, ...], step: int, position: int, decision: str, by: str, *, digest: str | None
+) -> bool:
     for entry in reversed(entries):
         body = entry.body
         if isinstance(body, ApprovalDecided) and (body.step, body.position) == (step, position):
-            return body.decision == decision and body.by == by
+            return body.decision == decision and body.by == by and digest in (None, body.digest)
     return False
 
 

@@ -219,6 +219,18 @@ class SideContract:
             with pytest.raises(TaskNotFound):
                 await read
 
+    async def test_an_id_that_no_store_can_hold_names_nothing(self, make_store: MakeStore) -> None:
+        store = make_store()
+        for read in (
+            store.row(TENANT, "half \ud800"),
+            store.entries(TENANT, "half \ud800"),
+            store.late(TENANT, "half \ud800"),
+            store.row("half \ud800", "t-1"),
+            store.intervene(TENANT, "half \ud800", "eve", no_change),
+        ):
+            with pytest.raises(TaskNotFound):
+                await read
+
     async def test_two_tenants_may_use_the_same_ids_and_keys(self, make_store: MakeStore) -> None:
         store = make_store()
         for tenant in (TENANT, "other"):

@@ -294,6 +294,8 @@ class SqliteStore:
                 if together:
                     fetch(db, "BEGIN")
                 return read(db)
+            except UnicodeEncodeError:  # half a surrogate pair: nothing in a store is called so
+                raise TaskNotFound("a name with half a surrogate pair in it names nothing here") from None
             except apsw.Error as why:
                 raise store_failed(why, str(self.path), system_errno=db.system_errno) from why
             finally:

@@ -53,7 +53,10 @@ def encode(bodies: Iterable[EntryBody]) -> tuple[Encoded, ...]:
 
 def read_row(db: apsw.Connection, tenant: str, task: str) -> TaskRow:
     """The task's row, or TaskNotFound."""
-    found = fetch(db, sql.ROW, (tenant, task))
+    try:
+        found = fetch(db, sql.ROW, (tenant, task))
+    except UnicodeEncodeError:  # half a surrogate pair: no store can hold such an id
+        raise not_found(task) from None
     if not found:
         raise not_found(task)
     return task_row(found[0])
