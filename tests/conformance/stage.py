@@ -249,7 +249,7 @@ async def forever(*_: Any) -> Any:
     await asyncio.Event().wait()
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """The process is gone, as far as the run can tell."""
 
 

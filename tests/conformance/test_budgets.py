@@ -421,8 +421,32 @@ REACHED: dict[StopReason, Reach] = {
 NOT_YET: dict[StopReason, str] = {
     StopReason.ANSWER_NOT_ACCEPTED: "there is no acceptance check yet: it comes with the coding agent",
     StopReason.DEFINITION_CHANGED: "a changed definition is refused at the claim and the task stays as it is",
-    StopReason.INTERNAL_ERROR: "a bug of ours ends the run, and the next claim goes on with the task",
 }
+
+
+async def _a_bug_of_ours(stage: Stage) -> Result:
+    """Contract 9: a run that dies of a bug ends its task with a name, and the bug reaches the caller."""
+
+    class Nameless:
+        asked = False
+
+        @property
+        def profile(self) -> ModelProfile:
+            if self.asked:
+                raise RuntimeError("no profile")
+            return ModelProfile("nameless", input_nano=0, output_nano=0)
+
+        async def reply(self, request: ModelRequest, sink: object, /) -> Reply:
+            self.asked = True
+            return calls(call("look"))
+
+    agent = stage.agent([], stage.look(), model=Nameless())
+    with pytest.raises(RuntimeError, match="no profile"):
+        await stage.run(agent, task="task-bug")
+    return await stage.resume(agent, "task-bug")
+
+
+REACHED[StopReason.INTERNAL_ERROR] = _a_bug_of_ours
 
 
 @pytest.mark.parametrize("reason", REACHED)

@@ -17,7 +17,14 @@ from msgspec import Struct
 
 from fencepost.core.closing import closing, lost_operations
 from fencepost.core.entries import Answer, Ask, Entry, Opened
-from fencepost.core.errors import DefinitionInvalid, Fenced, StoreFailed, TaskConflict, TaskNotFound
+from fencepost.core.errors import (
+    DefinitionInvalid,
+    Fenced,
+    FencepostError,
+    StoreFailed,
+    TaskConflict,
+    TaskNotFound,
+)
 from fencepost.core.history import Log
 from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState, state_after
 from fencepost.core.messages import Message
@@ -25,6 +32,7 @@ from fencepost.core.state import State, fold, resumed
 from fencepost.ports import Change, Claimed, Clock, Lease, NewTask, Store, TaskRow, Totals
 from fencepost.run.agent import Agent
 from fencepost.run.clock import SystemClock
+from fencepost.run.foreign import describe
 from fencepost.run.heart import Heart
 from fencepost.run.live import Event, Live
 from fencepost.run.loop import Run, World
@@ -254,6 +262,8 @@ async def _drive(
         _tell(live, claimed, _left_as(running), "cancelled from outside")
         raise
     except BaseException as why:
+        if isinstance(why, Exception) and not isinstance(why, FencepostError):
+            await _stop_for_bug(store, claimed, why)
         _tell(live, claimed, "failed", f"{type(why).__name__}: {why}")
         raise
     finally:
@@ -334,6 +344,19 @@ async def _not_claimed(agent: Agent, store: Store, tenant: str, task: str) -> Re
     raise TaskConflict(
         f"task {task} is {row.state.value}: worker {row.worker or 'none'} holds it until its lease ends"
     )
+
+
+async def _stop_for_bug(store: Store, claimed: Claimed, bug: Exception) -> None:
+    """End the task INTERNAL_ERROR: a bug of ours would meet the next claim too. The caller still gets the bug."""
+
+    def act(row: TaskRow, entries: tuple[Entry, ...], now: float) -> Change | None:
+        if row.state in TERMINAL or row.epoch != claimed.lease.epoch:
+            return None
+        state = fold(entry.body for entry in entries)
+        return stop_change(state, StopReason.INTERNAL_ERROR, detail=describe(bug), by="runtime")
+
+    with contextlib.suppress(Exception):  # the journal itself may be what cannot be read
+        await store.intervene(claimed.lease.tenant, claimed.lease.task, "runtime", act)
 
 
 async def _too_many_attempts(store: Store, claimed: Claimed) -> None:
