@@ -205,9 +205,12 @@ async def test_a_taken_operation_beside_others_is_said_of_its_own_call(stage: St
 
 async def test_an_operation_among_other_calls_of_a_group_is_started_by_itself(stage: Stage) -> None:
     tools = keyed(stage, parallel=True), stage.look(parallel=True)
-    group = calls(call("look", n=1), call("act", n=2), call("look", n=3))
-    result = await stage.play([group, say("done")], *tools)
-    assert (said(result), contents(result)) == ([("ok", "")] * 3, ["look 1", "act 2", "look 3"])
+    for taken in (False, True):
+        group = calls(call("look", n=1), call("act", n=2), call("look", n=3))
+        result = await stage.play([group, say("done")], *tools)
+        assert (said(result), contents(result)) == ([("ok", "")] * 3, ["look 1", "act 2", "look 3"])
+        acted = [] if taken else ["act 2"]
+        assert sorted(stage.ran(result.task)) == [*acted, "look 1", "look 3"]
 
 
 async def test_two_calls_of_one_group_with_one_operation_are_one_effect(stage: Stage) -> None:
