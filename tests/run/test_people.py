@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -12,8 +13,10 @@ from fencepost import SqliteStore, StopReason, TaskNotFound, TaskState
 from fencepost.core.entries import ApprovalDecided, OutcomeResolved
 from fencepost.core.errors import DecisionRefused
 from fencepost.models.scripted import call, calls, say
+from fencepost.ports import TaskRow
 from fencepost.run.running import open_task
 from fencepost.service import tasks
+from fencepost.service.reading import read_task
 from fencepost.testing.clock import FakeClock
 from tests.conformance.stage import Says, Stage, forever
 
@@ -84,6 +87,31 @@ async def test_a_decision_about_a_task_that_cannot_be_is_audited(stage: Stage) -
     with pytest.raises(TaskNotFound):
         await stage.decide("\udcff", "1.0")
     assert [record.task for record in await stage.store.audited("local")] == ["\ufffd"]
+
+
+async def test_what_is_read_of_a_task_is_of_one_moment(stage: Stage) -> None:
+    class Overtaken:
+        """A store in which somebody cancels each task as soon as its row was read."""
+
+        def __init__(self, store: Any) -> None:
+            self._store = store
+
+        async def row(self, tenant: str, task: str, **options: Any) -> TaskRow:
+            row: TaskRow = await self._store.row(tenant, task, **options)
+            await tasks.cancel(self._store, task)
+            return row
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+    await waiting(stage)
+    reading = await read_task(Overtaken(stage.store), "t")
+    assert (reading.row.state, reading.stopped) == (TaskState.WAITING_APPROVAL, None)
+    stage.store = Overtaken(stage.store)
+    agent = stage.agent([calls(call("act", n=1))], stage.act(), boundary=ASKS)
+    result = await stage.run(agent, task="u")
+    assert (result.state, len(result.asks)) == (TaskState.WAITING_APPROVAL, 1)
+    assert len(result.entries) == result.row.seq
 
 
 async def test_a_changed_definition_can_be_accepted_before_anybody_began_the_task(stage: Stage) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +30,7 @@ from fencepost.core.lifecycle import StopReason
 from fencepost.ports import Beat, LateRecord
 from fencepost.stores.sqlite import SqliteStore
 from fencepost.stores.sqlite import statements as sql
-from fencepost.stores.sqlite.connection import PRAGMAS, check_place
+from fencepost.stores.sqlite.connection import PRAGMAS, check_place, make_private
 from fencepost.stores.sqlite.failures import store_failed
 from fencepost.stores.sqlite.migrations import APPLICATION_ID, bundled, identify, migrate
 from fencepost.stores.sqlite.mounts import network_filesystem
@@ -130,6 +131,23 @@ async def test_an_empty_file_becomes_a_store_and_a_store_opens_again(path: Path)
     store = SqliteStore(path)
     assert (await store.row(TENANT, "t-1")).reason is StopReason.COMPLETED
     await store.close()
+
+
+async def test_only_its_owner_may_read_a_new_store_and_an_old_one_stays_as_it_was(path: Path) -> None:
+    store = SqliteStore(path)
+    await held(store)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
+    await store.close()
+    path.chmod(0o640)
+    await SqliteStore(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_file_that_cannot_be_made_is_refused_in_a_sentence(path: Path) -> None:
+    name = "x" * 300
+    with pytest.raises(StoreFailed, match=r"cannot be made \(File name too long\)"):
+        make_private(path.with_name(name))
 
 
 async def test_several_may_create_the_file_at_once(path: Path) -> None:

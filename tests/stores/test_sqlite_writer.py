@@ -21,6 +21,7 @@ from tests.stores.faults import Disk, disk
 
 WRITER = "fencepost-writer"
 HANG_SECONDS = 20.0
+EARLY_SECONDS = 0.05  # how long closing is given to get ahead of a commit
 
 
 @pytest.fixture
@@ -295,6 +296,43 @@ async def test_closing_waits_for_the_writes_that_were_begun(tmp_path: Path) -> N
     await asyncio.sleep(0)
     await store.close()
     assert [receipt.seq for receipt in await asyncio.gather(*writing)] == [2] * 4
+
+
+async def test_closing_waits_for_a_commit_that_another_loop_makes_by_itself(tmp_path: Path) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "append.inside" and threading.current_thread().name == "other":
+            inside.set()
+            assert go_on.wait(HANG_SECONDS)
+
+    store = SqliteStore(tmp_path / "store.db", hooks=hold, monotonic=FakeClock().monotonic)
+    holder = await held(store)
+    for step in range(INLINE_STREAK):
+        await holder.append(asked(step))
+
+    other = threading.Thread(target=lambda: asyncio.run(holder.append(asked(9))), name="other")
+    other.start()
+    assert await asyncio.to_thread(inside.wait, HANG_SECONDS)
+    closing = asyncio.create_task(asyncio.to_thread(asyncio.run, store.close()))
+    early, _ = await asyncio.wait([closing], timeout=EARLY_SECONDS)
+    assert not early
+    go_on.set()
+    await closing
+    await asyncio.to_thread(other.join, HANG_SECONDS)
+    store = SqliteStore(tmp_path / "store.db")
+    assert (await store.row(TENANT, "t-1")).seq == INLINE_STREAK + 2
+    await store.close()
+
+
+async def test_a_write_that_began_while_another_loop_closed_the_store_hears_of_it(tmp_path: Path) -> None:
+    store, _ = opened_store(tmp_path)
+    holder = await held(store)
+    await store.close()
+    store._writer._closed = False  # as that loop had found it, a moment before
+    for _ in range(INLINE_STREAK + 2):  # through the thread, and at once
+        with pytest.raises(StoreFailed, match="closed by this program"):
+            await asyncio.wait_for(holder.append(asked()), HANG_SECONDS)
 
 
 async def test_two_loops_may_write_to_one_store(tmp_path: Path) -> None:

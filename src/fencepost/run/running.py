@@ -319,7 +319,7 @@ def _tell(live: Live, claimed: Claimed, kind: str, detail: str, row: TaskRow | N
 
 async def _result(outcome: str, store: Store, tenant: str, task: str, ran: Run | None = None) -> Result:
     row = await store.row(tenant, task, chain=False)
-    entries = await store.entries(tenant, task)
+    entries = await store.entries(tenant, task, limit=row.seq)  # of that very moment: a journal only grows
     known = ran is not None and ran.seq == row.seq  # otherwise somebody else wrote after the run did
     state = ran.state if ran is not None and known else fold(entry.body for entry in entries)
     return Result(outcome, row, entries, state.messages, state.open_asks)

@@ -73,8 +73,8 @@ async def read_task(store: Store, task: str, *, tenant: str = "local") -> Readin
     """The task with all of its journal that can be read."""
     row = await store.row(tenant, task)
     late = await store.late(tenant, task)
-    try:
-        return Reading(row, await store.entries(tenant, task), late=late)
+    try:  # a journal only grows: up to the row's seq it is that of the row's moment
+        return Reading(row, await store.entries(tenant, task, limit=row.seq), late=late)
     except (StoreCorrupt, StoreNewer):
         entries, damage = await _one_by_one(store, tenant, row)
         return Reading(row, entries, damage, late)

@@ -2,7 +2,7 @@
 
 Rule 1: one pragma a statement, every row fetched: a pragma that is not stepped to its end is not set.
 Rule 2: the file is looked at through SQLite only; opening and closing it in any other way inside this process
-would drop the locks SQLite holds on it.
+would drop the locks SQLite holds on it. A new one is made before that, empty, and for its owner alone.
 Rule 3: we wait for another process with random sleeps of our own, because with SQLite's fixed ones two busy
 processes starve each other.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,8 @@ from fencepost.stores.sqlite.statements import fetch
 BUSY_SECONDS = 10.0  # longer than any commit of ours; a lock held for longer is a stopped process
 BUSY_SLEEP = (0.0002, 0.003)  # around one commit: shorter burns a core, longer leaves the file idle
 WAL_BYTES_KEPT = 64 * 1024 * 1024  # a burst may grow the log beyond this, but it does not stay so
+OWNER_ONLY = 0o600  # journals hold prompts and what tools read; SQLite gives the log the file's own mode
+_making = threading.Lock()  # whoever finds the file there knows that its maker has closed it (rule 2)
 
 # What is set on every connection, and what SQLite answers when asked for it.
 PRAGMAS: dict[str, int | str] = {
@@ -56,6 +59,19 @@ def check_place(path: Path, *, mounts: str | None = None) -> None:
         raise StoreFailed(
             f"{path} is on a network filesystem ({networked}), where file locks do not hold; use a local disk"
         )
+
+
+def make_private(path: Path) -> None:
+    """There is a file; one that was not there before is empty, and only its owner may read it."""
+    with _making:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
+        except FileExistsError:
+            return  # whoever made it chose who may read it
+        except OSError as why:
+            raise StoreFailed(
+                f"{path} cannot be made ({why.strerror}); free some space or give another path"
+            ) from why
 
 
 def _may(path: Path, mode: int) -> bool:
@@ -91,6 +107,7 @@ class Opener:
     def first(self, *, now: Callable[[], float]) -> apsw.Connection:
         """A connection to a store that is ours and up to date; creates the file if there is none."""
         check_place(self.path)
+        make_private(self.path)
         db = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, self.patience)
         try:
             if db.readonly("main"):

@@ -80,7 +80,7 @@ class Writer:
         self._pace = 0.0
         self._last: Run | None = None
         self._streak = 0
-        self._closed = False
+        self._closed = self._ended = False  # no more writes begin; no more are handed over
 
     async def write(self, name: str, work: Callable[[apsw.Connection], T], *, run: Run | None = None) -> T:
         """What `work` returns, durable; what it raises, with nothing written; or StoreFailed.
@@ -90,7 +90,7 @@ class Writer:
         if self._hooks is not None:
             self._hooks(f"{name}.before")
         if self._closed:
-            raise StoreFailed(f"{self._path} was closed by this program; open it again")
+            raise self._was_closed()
         if self._is_alone(run):
             with contextlib.suppress(_Occupied):  # the thread waits for others, not the loop
                 result = self._commit_alone(name, work)
@@ -108,10 +108,16 @@ class Writer:
         self._closed = True
         for loop in list(self._gathered):
             self._hand_over(loop)
-        if self._thread is not None:
+        with self._counting:
+            self._ended = True
             self._handed.put(None)
+        if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
-        self._db.close()
+        with self.lock:  # another loop may be in a commit of its own
+            self._db.close()
+
+    def _was_closed(self) -> StoreFailed:
+        return StoreFailed(f"{self._path} was closed by this program; open it again")
 
     # --- which way ---------------------------------------------------------------------------------------
 
@@ -134,6 +140,8 @@ class Writer:
         if not self.lock.acquire(timeout=INLINE_SECONDS):
             raise _Occupied
         try:
+            if self._ended:
+                raise self._was_closed()
             began = self._monotonic()
             self._begin_at_once()
             try:
@@ -191,10 +199,16 @@ class Writer:
         members = self._gathered.pop(loop, None)
         if not members:
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="fencepost-writer", daemon=True)
-            self._thread.start()
-        self._handed.put(members)
+        with self._counting:
+            if not self._ended:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._serve, name="fencepost-writer", daemon=True)
+                    self._thread.start()
+                self._handed.put(members)
+                return
+        for member in members:  # begun in another loop while the store was closed
+            member.error = self._was_closed()
+        _settle(members)
 
     def _serve(self) -> None:
         while True:
