@@ -285,6 +285,16 @@ def test_a_changed_agent_is_refused_until_somebody_accepts_it(fencepost: Command
     assert "a changed definition was accepted by local/" in fencepost("show", task).out
 
 
+def test_a_changed_agent_ends_the_task_where_somebody_says_so(fencepost: Command) -> None:
+    task = fencepost.run("asks").task
+    fencepost("approvals", "approve", task, "1.0")
+    other = f"{AGENTS}:asks_twice"
+    refused = fencepost("resume", task, "--agent", other, "--refuse-definition", "--json")
+    assert (refused.code, refused.document["task"]["reason"]) == (1, "DEFINITION_CHANGED"), refused.err
+    shown = fencepost("show", task).out
+    assert "DEFINITION_CHANGED" in shown
+
+
 def test_a_task_of_another_program_needs_to_be_told_its_agent(fencepost: Command) -> None:
     from fencepost.run.running import open_task
     from fencepost.stores.sqlite import SqliteStore

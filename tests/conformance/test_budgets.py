@@ -29,6 +29,7 @@ from fencepost.core.errors import LimitsInvalid
 from fencepost.core.recovery import OnUnknown, Reaction
 from fencepost.models.scripted import answer, call, calls, say
 from fencepost.ports import Beat
+from fencepost.service import tasks
 from fencepost.testing.clock import FakeClock
 from tests.conformance.stage import TINY_SECONDS, Crash, Says, Stage, crash_at, forever, raw, reply, said
 
@@ -420,7 +421,6 @@ REACHED: dict[StopReason, Reach] = {
 # What no code can end a task with yet, and why. Whoever makes one reachable moves it up.
 NOT_YET: dict[StopReason, str] = {
     StopReason.ANSWER_NOT_ACCEPTED: "there is no acceptance check yet: it comes with the coding agent",
-    StopReason.DEFINITION_CHANGED: "a changed definition is refused at the claim and the task stays as it is",
 }
 
 
@@ -446,7 +446,19 @@ async def _a_bug_of_ours(stage: Stage) -> Result:
     return await stage.resume(agent, "task-bug")
 
 
+async def _another_definition(stage: Stage) -> Result:
+    """Contract 2.6: an operator resumes into a changed definition and does not accept it."""
+    waits = stage.agent([calls(call("act"))], stage.act(), boundary=Says(act="ask"))
+    await stage.run(waits, task="task-changed")
+    other = stage.agent([], stage.act(), instructions="be brief")
+    await tasks.refuse_definition(stage.store, "task-changed", waits)
+    assert (await stage.store.row("local", "task-changed")).state is TaskState.WAITING_APPROVAL, "unchanged"
+    await tasks.refuse_definition(stage.store, "task-changed", other)
+    return await stage.resume(waits, "task-changed")
+
+
 REACHED[StopReason.INTERNAL_ERROR] = _a_bug_of_ours
+REACHED[StopReason.DEFINITION_CHANGED] = _another_definition
 
 
 @pytest.mark.parametrize("reason", REACHED)

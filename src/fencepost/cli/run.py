@@ -6,7 +6,7 @@ import contextlib
 import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 import click
@@ -79,17 +79,29 @@ async def run(
 @click.option(
     "--accept-definition", is_flag=True, help="Go on with an agent that has changed; an entry says so."
 )
+@click.option(
+    "--refuse-definition", is_flag=True, help="End the task, with DEFINITION_CHANGED, if the agent has changed."
+)
 @click.option("--quiet", is_flag=True, help="Say nothing before the end.")
 @command
 async def resume(
-    desk: Desk, task: str, *, agent: str | None, rules: str | None, accept_definition: bool, quiet: bool
+    desk: Desk,
+    task: str,
+    *,
+    agent: str | None,
+    rules: str | None,
+    accept_definition: bool,
+    refuse_definition: bool,
+    quiet: bool,
 ) -> int:
     """Go on with a task that was given back, decided about, or left by a process that ended."""
     from fencepost.service.reading import find_task
 
-    store = desk.store()
+    if accept_definition and refuse_definition:
+        raise click.UsageError("--accept-definition and --refuse-definition exclude each other; give one.")
+    changed = "accept" if accept_definition else "refuse" if refuse_definition else "ask"
     return await resume_task(
-        desk, await find_task(store, task), agent=agent, rules=rules, accept=accept_definition, quiet=quiet
+        desk, await find_task(desk.store(), task), agent=agent, rules=rules, changed=changed, quiet=quiet
     )
 
 
@@ -99,14 +111,17 @@ async def resume_task(
     *,
     agent: str | None = None,
     rules: str | None = None,
-    accept: bool = False,
+    changed: Literal["ask", "accept", "refuse"] = "ask",
     quiet: bool = False,
 ) -> int:
-    """Drive the task on from where its journal ends and print how that ended; returns the exit code."""
+    """Drive the task on from where its journal ends and print how that ended; returns the exit code.
+
+    `changed` says what to do about an agent that is not what it was: say so, take it, or end the task.
+    """
     from fencepost.cli.driving import Drive, drive, tell_ending
     from fencepost.cli.exits import exit_of_state
     from fencepost.service.surface import Live, Result
-    from fencepost.service.tasks import accept_definition, expire
+    from fencepost.service.tasks import accept_definition, expire, refuse_definition
 
     store = desk.store()
     await expire(store, tenant="local")
@@ -118,11 +133,15 @@ async def resume_task(
     source = _source_now(entries[0].body, agent, rules, task, desk)
     made = _made(desk, source)
     if row.definition != made.definition:
-        if not accept:
+        if changed == "ask":
             raise DefinitionInvalid(
                 f"the agent {row.agent!r} has changed since task {task} was opened; go back to what it was,"
-                " or add --accept-definition to go on with what it is now"
+                " add --accept-definition to go on with what it is now, or --refuse-definition to end the task"
             )
+        if changed == "refuse":
+            row = await refuse_definition(store, task, made, by=desk.app.principal)
+            tell_ending(desk, Drive(row, await store.entries("local", task), 0))
+            return exit_of_state(row.state)
         await accept_definition(store, task, made, by=desk.app.principal)
 
     async def starts(live: Live) -> Result:

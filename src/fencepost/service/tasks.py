@@ -180,6 +180,21 @@ async def accept_definition(
     return await _intervene(store, tenant, task, by, act, live=None)
 
 
+async def refuse_definition(
+    store: Store, task: str, agent: Agent, *, tenant: str = "local", by: str = "local/user"
+) -> TaskRow:
+    """End the task DEFINITION_CHANGED because the agent is not what it was; unchanged, it stays as it is."""
+
+    def act(row: TaskRow, entries: tuple[Entry, ...], now: float) -> Change | None:
+        if row.state in TERMINAL or row.definition == agent.definition:
+            return None
+        state = _state(entries)
+        changed = ", ".join(agent.changes_from(state.opened)) if state.opened is not None else ""
+        return stop_change(state, StopReason.DEFINITION_CHANGED, detail=f"changed: {changed}", by=by)
+
+    return await _intervene(store, tenant, task, by, act, live=None)
+
+
 def _state(entries: tuple[Entry, ...]) -> State:
     return fold(entry.body for entry in entries)
 
