@@ -15,7 +15,6 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +148,9 @@ async def carry_on(folder: Path, *, reads_only: bool = False, lease_seconds: flo
         await store.close()
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Carry the job in this folder on, and print how that ended."""
+    arguments = sys.argv[1:]
     reads_only = "--reads" in arguments
     folder = Path(next(each for each in arguments if not each.startswith("--")))
     lease_seconds = LEASE_SECONDS if "--lease" in arguments else None
@@ -166,4 +166,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -64,7 +64,8 @@ def test_a_place_that_is_not_reached_changes_nothing_and_the_exit_code_is_the_co
     assert run("before:99", "--main", "tests.crash.test_crash_command:exits", "--")[0] == 0
 
 
-def exits(arguments: list[str]) -> None:
+def exits() -> None:
+    arguments = sys.argv[1:]
     if arguments:
         sys.exit(int(arguments[0]) if arguments[0].isdigit() else arguments[0])
 

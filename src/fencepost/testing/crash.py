@@ -2,13 +2,15 @@
 
 Rule 1: production code is not touched; the same main runs, and every SqliteStore it opens has our hooks
 (pauses.py).
-Rule 2: `count` instead of a place runs to the end and says, on the error stream, which places there were.
+Rule 2: `count` instead of a place runs to the end and says, on the error stream, which places there were. The
+command runs in a child process then, because a command may end its process without a word.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -18,6 +20,7 @@ from fencepost.testing.pauses import Pauses, Place
 # The composition root, named as text: nothing imports it (docs/architecture.md).
 MAIN = "fencepost.app:main"
 USAGE = """usage: python -m fencepost.testing.crash PLACE [--main MODULE:FUNCTION] -- ARGS...
+  MODULE:FUNCTION   a command as in [project.scripts]: no arguments, it reads sys.argv
   PLACE   before:N, inside:N or after:N for the N-th commit; NAME:N for a named place (append.after:2);
           stop@PLACE to be stopped there instead of killed; count to run on and list the places"""
 
@@ -28,20 +31,16 @@ def main(arguments: Sequence[str]) -> int:
     if not found or not given:
         print(USAGE, file=sys.stderr)  # noqa: T201 - this is a command
         return 2
-    counting = given[0] == "count"
     try:
-        place = None if counting else Place.parse(given[0])
+        place = None if given[0] == "count" else Place.parse(given[0])
         command = _command(given[1:])
     except ValueError as why:
         print(f"{why}\n{USAGE}", file=sys.stderr)  # noqa: T201 - this is a command
         return 2
-    hooks = Pauses(place)
-    pauses.arm(hooks)
-    code = _run(command, rest)
-    if counting:
-        places = [str(each) for each in hooks.places()]
-        print(json.dumps({"places": places}), file=sys.stderr)  # noqa: T201 - this is a command
-    return code
+    if place is None:
+        return _count(command, rest)
+    pauses.arm(Pauses(place))
+    return _run(command, rest)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], bool, list[str]]:
@@ -60,11 +59,35 @@ def _command(options: Sequence[str]) -> str:
     return options[1]
 
 
+def _count(command: str, arguments: list[str]) -> int:
+    """Run the command in a child, print the places it reached, and return its exit code."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+
+        def tell(point: str) -> None:
+            os.write(writing, f"{point}\n".encode())  # so short a line is written whole, whatever the thread
+
+        pauses.arm(tell)
+        sys.exit(_run(command, arguments))
+    os.close(writing)
+    hooks = Pauses()
+    with os.fdopen(reading, encoding="utf-8") as points:
+        for point in points:
+            hooks(point.rstrip("\n"))
+    _, status = os.waitpid(child, 0)
+    places = [str(each) for each in hooks.places()]
+    print(json.dumps({"places": places}), file=sys.stderr)  # noqa: T201 - this is a command
+    return os.waitstatus_to_exitcode(status)
+
+
 def _run(command: str, arguments: list[str]) -> int:
     module, _, name = command.partition(":")
-    run: Callable[[Sequence[str]], int | None] = getattr(importlib.import_module(module), name)
+    run: Callable[[], int | None] = getattr(importlib.import_module(module), name)
+    sys.argv = [module, *arguments]  # what a console script would find
     try:
-        return run(arguments) or 0
+        return run() or 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
 
