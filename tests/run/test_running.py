@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 
-from fencepost import DefinitionInvalid, Limits, MemoryStore, StopReason, TaskNotFound, TaskState
+from fencepost import (
+    Agent,
+    DefinitionInvalid,
+    Limits,
+    MemoryStore,
+    ScriptedModel,
+    StopReason,
+    TaskNotFound,
+    TaskState,
+)
 from fencepost.core.entries import AttemptFailed, Stopped
-from fencepost.core.errors import Fenced, TaskConflict
+from fencepost.core.errors import TaskConflict
 from fencepost.models.scripted import call, calls, say
-from fencepost.run import running
 from fencepost.run.running import final_answer, new_task_id, open_task, worker_name
 from fencepost.testing import Crashed, FakeClock, Pauses, Place
 from fencepost.testing.pauses import crash
@@ -64,19 +72,9 @@ async def test_another_request_under_the_id_of_a_task_is_a_conflict(
 async def test_tasks_and_workers_get_names_of_their_own() -> None:
     assert new_task_id() != new_task_id()
     assert worker_name() != worker_name()
-    row = await open_task(Stage.agent(_bare(), [], model=_model()), "do it", store=MemoryStore())
+    row = await open_task(Agent("a", ScriptedModel([]), Limits(1)), "do it", store=MemoryStore())
     assert row.id.startswith("task-")
     assert row.state is TaskState.PENDING
-
-
-def _bare() -> Stage:
-    return Stage.__new__(Stage)
-
-
-def _model() -> Any:
-    from fencepost import ScriptedModel
-
-    return ScriptedModel([])
 
 
 async def test_a_result_holds_everything_whatever_the_end_was(stage: Stage) -> None:
@@ -225,6 +223,23 @@ async def test_a_task_taken_over_while_its_attempts_are_counted_is_left_to_the_o
     stage.models.clear()
 
 
-def test_a_fence_is_no_failure_of_the_store() -> None:
-    assert Fenced("x").code == "fenced"
-    assert running.ATTEMPTS_MOST == 5
+async def test_a_bug_that_is_met_after_the_end_changes_no_end(stage: Stage) -> None:
+    class Odd:
+        """A store that breaks, in a way no store may, when it is read."""
+
+        def __init__(self, store: Any) -> None:
+            self._store = store
+
+        async def entries(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("a bug in the store")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+    kept, stage.store = stage.store, Odd(stage.store)
+    with pytest.raises(RuntimeError, match="a bug in the store"):
+        await stage.play([say("done")], options={"task": "t"})
+    stage.store = kept
+    row = await stage.store.row("local", "t")
+    assert (row.state, row.reason) == (TaskState.SUCCEEDED, StopReason.COMPLETED)
+    assert stage.events[-1].kind == "failed"
