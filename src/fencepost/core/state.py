@@ -308,11 +308,11 @@ def _ended(state: State, body: CallEnded) -> State:
     if len(calls) == 1 or not any(c.phase is not Phase.ENDED for c in calls):
         for one in calls:  # in the order the model listed them, whatever the order they ended in (contract 2.3)
             ended = one.ended
-            if ended is not None:
-                failed = ended.status is not CallStatus.OK
-                cited = "" if failed or ended.failure or not _cites(state) else evidence_id(ended.step, ended.position)
-                said = ToolMessage(one.call.sent_id, one.call.name, ended.content, failed, cited)
-                messages, size = messages.append(said), size + size_of(said)
+            assert ended is not None, "a call in phase ENDED holds its end"
+            failed = ended.status is not CallStatus.OK
+            cited = "" if failed or ended.failure or not _cites(state) else evidence_id(ended.step, ended.position)
+            said = ToolMessage(one.call.sent_id, one.call.name, ended.content, failed, cited)
+            messages, size = messages.append(said), size + size_of(said)
     return replace(state, open=calls, done=done, messages=messages, size_bytes=size)
 
 
