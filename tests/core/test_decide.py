@@ -128,7 +128,12 @@ def twice(name: str, *, contents: tuple[str, str] = ("same", "same"), between: s
         bodies += [asked(step), replied(step, call(name, f"id{step}", n=1)), started(step)]
         bodies += [ended(step, content=content)]
         if between and step == 1:
-            extra = [asked(9), replied(9, call(between, "between", n=9)), started(9), ended(9)]
+            extra: list[EntryBody] = [
+                asked(9),
+                replied(9, call(between, "between", n=9)),
+                started(9),
+                ended(9),
+            ]
             bodies += extra
     return bodies
 
