@@ -62,6 +62,32 @@ async def test_a_tool_that_blocks_the_loop_does_not_lose_its_lease(stage: Stage,
     assert not pulse.thread.is_alive()
 
 
+async def test_the_loop_does_not_wait_for_a_beat_that_waits_for_another_process(stage: Stage) -> None:
+    waits, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    class Locked(Pulse):
+        def beat(self, beats: Any, *, lease_seconds: float) -> Any:
+            self.thread = threading.current_thread()
+            loop.call_soon_threadsafe(waits.set)
+            assert go_on.wait(20)
+            return super().beat(beats, lease_seconds=lease_seconds)
+
+    stage.store = locked = Locked(stage.store)
+
+    async def until_the_heart_waits(*_: Any) -> str:
+        await waits.wait()
+        return "seen"
+
+    look = stage.look(then=until_the_heart_waits)
+    result = await stage.play([calls(call("look")), say("done")], look, options={"lease_seconds": 1.5})
+    assert (result.text, locked.beats) == ("done", [])
+    go_on.set()
+    assert locked.thread is not None
+    await asyncio.to_thread(locked.thread.join, 20)
+    assert not locked.thread.is_alive()
+
+
 async def test_a_beat_that_fails_is_made_again(stage: Stage) -> None:
     pulse = Pulse(stage.store, wanted=3)
     pulse.fails = 2
