@@ -14,7 +14,7 @@ from fencepost.core.errors import Fenced, OperationTaken, StoreFailed, StoreFull
 from fencepost.core.lifecycle import TaskState
 from fencepost.ports import Beat, Change, Totals
 from fencepost.stores.sqlite import SqliteStore
-from fencepost.stores.sqlite.writer import INLINE_STREAK, Outcome
+from fencepost.stores.sqlite.writer import INLINE_STREAK, TURN_SECONDS, Outcome
 from fencepost.testing.clock import FakeClock
 from fencepost.testing.facts import TENANT, Holder, asked, claimed_again, ended, held, started
 from tests.stores.faults import Disk, disk
@@ -82,8 +82,12 @@ async def test_a_slow_disk_is_waited_for_on_the_writers_thread(tmp_path: Path, f
     await store.close()
 
 
-async def test_others_get_a_turn_between_the_commits_of_a_run_that_is_alone(tmp_path: Path) -> None:
-    store, threads = opened_store(tmp_path)
+@pytest.mark.parametrize(("commit_seconds", "turns_each_20"), [(TURN_SECONDS * 1.1, 20), (TURN_SECONDS / 4, 5)])
+async def test_others_get_their_turns_between_the_commits_of_a_run_that_is_alone(
+    tmp_path: Path, faulty: Disk, commit_seconds: float, turns_each_20: int
+) -> None:
+    store, threads = opened_store(tmp_path, faulty)
+    faulty.sync_seconds = commit_seconds
     holder, turns = await held(store), 0
     for step in range(INLINE_STREAK):
         await holder.append(asked(step))
@@ -99,7 +103,7 @@ async def test_others_get_a_turn_between_the_commits_of_a_run_that_is_alone(tmp_
         await holder.append(asked(step))
     ticking.cancel()
     assert WRITER not in threads[INLINE_STREAK:]
-    assert turns >= 19
+    assert turns_each_20 - 1 <= turns <= turns_each_20 + 1
     await store.close()
 
 

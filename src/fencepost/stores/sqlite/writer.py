@@ -30,6 +30,7 @@ Run = tuple[str, str]  # (tenant, task)
 
 GROUP_MEMBERS = 256  # bounds how long one transaction keeps other processes waiting
 INLINE_SECONDS = 0.005  # a loop may stand still for so long; a disk slower than this gets the thread
+TURN_SECONDS = 0.001  # a turn of the loop costs a tenth of a commit: all others get one this often
 INLINE_STREAK = 3  # so many writes of one run with none of another between: it is alone
 PACE_WEIGHT = 0.2  # of the newest commit in the moving average: about ten commits of memory
 
@@ -80,6 +81,7 @@ class Writer:
         self._pace = 0.0
         self._last: Run | None = None
         self._streak = 0
+        self._turned = 0.0  # when the loop last had a turn because of us
         self._closed = self._ended = False  # no more writes begin; no more are handed over
 
     async def write(self, name: str, work: Callable[[apsw.Connection], T], *, run: Run | None = None) -> T:
@@ -94,7 +96,8 @@ class Writer:
         if self._is_alone(run):
             with contextlib.suppress(_Occupied):  # the thread waits for others, not the loop
                 result = self._commit_alone(name, work)
-                await asyncio.sleep(0)  # without it one run would hold the loop from its start to its end
+                if run is None or self._turn_is_due():
+                    await asyncio.sleep(0)  # without it one run would hold the loop from its start to its end
                 return result
         loop = asyncio.get_running_loop()
         member = _Member(name, work, Outcome(loop=loop))
@@ -128,6 +131,13 @@ class Writer:
         if self._in_flight or self._pace > INLINE_SECONDS:
             return False
         return run is None or self._streak >= INLINE_STREAK
+
+    def _turn_is_due(self) -> bool:
+        now = self._monotonic()
+        if now - self._turned < TURN_SECONDS:
+            return False
+        self._turned = now
+        return True
 
     def _measured(self, seconds: float) -> None:
         self._pace += PACE_WEIGHT * (seconds - self._pace)
