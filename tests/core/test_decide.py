@@ -29,6 +29,7 @@ from fencepost.core.entries import (
     AttemptFailed,
     CallEnded,
     CallStatus,
+    ChildEnded,
     Claim,
     EntryBody,
     Stopped,
@@ -261,6 +262,12 @@ MONEY = [
         at(opened(tools=(), cost_nano=201)),
         "stop COST_BUDGET_EXCEEDED",
     ),
+    Row("a prompt that leaves one token for output is", at(opened(tools=(), tokens=3)), "ask 1.1 holding 3"),
+    Row(
+        "what was spent counts towards what a request may cost",
+        reply(replied(1, call("gone"), nano=300), started(1), ended(1), tools=(), cost_nano=400),
+        "stop COST_BUDGET_EXCEEDED",
+    ),
     Row("one that just fits is", at(opened(tools=(), cost_nano=202)), "ask 1.1 holding 102"),
     Row(
         "the size of the next prompt is that of the last and what came since",
@@ -367,6 +374,7 @@ UNFIT_TOLD = [
         "ask 2.1",
     ),
 ]
+SPENT = ChildEnded("child", StopReason.COMPLETED, charged_tokens=100)
 BUDGET = [
     Row(
         "a reply that crosses the token limit stops",
@@ -383,6 +391,21 @@ BUDGET = [
         "a reply that crosses the cost limit stops",
         reply(replied(1, text="yes", nano=500), cost_nano=499),
         "stop COST_BUDGET_EXCEEDED partial 'yes'",
+    ),
+    Row(
+        "one that just reaches it does not cross it",
+        reply(replied(1, text="yes", nano=500), cost_nano=500),
+        "stop COMPLETED 'yes'",
+    ),
+    Row(
+        "what a child spent does not stop a reply that has begun",
+        reply(replied(1, call("slow", n=1), call("slow", n=2)), started(1), ended(1), SPENT, tokens=20),
+        "start 1",
+    ),
+    Row(
+        "nor one that people have decided about",
+        reply(replied(1, asking("write")), asks(1), decided(1), SPENT, tokens=20),
+        "start 0",
     ),
     Row(
         "a reply of unknown cost stops where cost is limited",
@@ -988,3 +1011,52 @@ def test_a_run_that_names_no_model_and_a_journal_that_was_never_opened_are_bugs(
 
 def test_every_effect_has_a_tool_in_the_table() -> None:
     assert {tool.effect for tool in tables.TOOLS} == set(Effect)
+
+
+WORDS = [
+    (reply(replied(1, denied("write"))), "denied: the rules do not allow this call"),
+    (reply(replied(1, denied("write", "too dear"))), "denied: too dear"),
+    (reply(replied(1, denied("write")), recovery=STRICT), "write is denied"),
+    (reply(replied(1, denied("write", "too dear")), recovery=STRICT), "too dear"),
+    (reply(replied(1, asking("write")), asks(1), decided(1, 0, "rejected", "too dear")), "rejected: too dear"),
+    (reply(replied(1, asking("write")), asks(1), decided(1, 0, "expired")), "expired: nobody allowed this call"),
+    (crashed(replied(1, call("write")), started(1), recovery=STRICT), "write: crash"),
+    (
+        reply(replied(1, call("slow")), started(1), ended(1, 0, CallStatus.FAILED), recovery=STRICT),
+        "slow: tool_error",
+    ),
+    (
+        reply(replied(1, call("slow")), started(1), ended(1, 0, CallStatus.TIMEOUT, failure=""), recovery=STRICT),
+        "slow: timeout",
+    ),
+    (reply(replied(1, call("slow")), tool_calls=0), "budget: the task may make 0 tool calls"),
+    (
+        reply(replied(1, call("read", "i", n=1), call("read", "i", n=2)), recovery=TOLD),
+        "not executed: duplicate_call_id: every call needs an id that is not empty and new in this task",
+    ),
+    (
+        reply(replied(1, text="x", finish=Finish.LENGTH), recovery=TOLD),
+        "Your last reply could not be used: the reply was cut off.",
+    ),
+    (
+        crashed(replied(1, call("write")), started(1), recovery=replace(DEFAULT, unknown_outcome=OnUnknown.TELL_MODEL)),
+        "outcome unknown, do not repeat",
+    ),
+    (
+        cited(cites(WRONG)),
+        "The answer was not taken: 'ev-9.0' is not a successful result of this task; obtained: ev-1.0; ",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "words"), WORDS, ids=[words for _, words in WORDS])
+def test_a_model_and_a_reader_are_told_what_was_wrong(state: State, words: str) -> None:
+    move = decide(state, 0.0)
+    if isinstance(move, Stop):
+        assert move.detail == words
+        return
+    assert isinstance(move, Record)
+    body = move.bodies[0]
+    assert isinstance(body, CallEnded | AnswerRejected)
+    said = body.content if isinstance(body, CallEnded) else body.problem
+    assert said.startswith(words)
