@@ -20,6 +20,7 @@ class Mutation:
 
 
 ADMISSION, LOOP, PERFORM, LIVE = "run/admission.py", "run/loop.py", "run/perform.py", "run/live.py"
+STARTING = "run/starting.py"
 DECIDE, STATE, CLOSING = "core/decide.py", "core/state.py", "core/closing.py"
 JSON, FUNCTION, TASKS, RULES = (
     "core/strictjson.py",
@@ -133,7 +134,7 @@ MUTATIONS: dict[str, Mutation] = {
     "L32": Mutation(LOOP, "self._artifacts.append((body.digest, whole))", "pass"),
     "L33": Mutation(
         LOOP,
-        "if outcome is Lost.TIMEOUT and effect_of(self.state, known.call) is not Effect.WRITE:",
+        "if outcome is Lost.TIMEOUT and not write:",
         "if outcome is Lost.TIMEOUT:",
     ),
     "L34": Mutation(
@@ -141,7 +142,7 @@ MUTATIONS: dict[str, Mutation] = {
         "if effect_of(state, call.call) is Effect.WRITE:",
         "if effect_of(state, call.call) is not Effect.WRITE:",
     ),
-    "L35": Mutation(LOOP, "await self._keep_refused()", "self._pending.clear()"),
+    "L35": Mutation(LOOP, "await self._late.put_refused(self._pending, self.state)", "self._pending.clear()"),
     "L36": Mutation(
         LOOP,
         "if self.lost is not None or (self.lease_until is not None and not self._owns()):\n"
@@ -169,7 +170,9 @@ MUTATIONS: dict[str, Mutation] = {
         "if self.state.attempts == attempt:",
     ),
     "L41": Mutation(
-        LOOP, "if self._pending and not self._landed and self.lost is None:", "if not self._loop:"
+        LOOP,
+        "if self._pending and not self._flights.any_landed and self.lost is None:",
+        "if not self._loop:",
     ),
     "L42": Mutation(DECIDE, "(not parallel and (flying or starts))", "(not parallel and starts)"),
     "L43": Mutation(DECIDE, "failed.kind, StopReason.LLM_ERROR", "failed.kind, StopReason.INVALID_DECISION"),
@@ -199,11 +202,15 @@ MUTATIONS: dict[str, Mutation] = {
     "L58": Mutation(
         DECIDE, '_CLOSED_DECISIONS = ("rejected", "expired")', '_CLOSED_DECISIONS = ("expired",)'
     ),
-    "L59": Mutation(LOOP, 'if verdict.verdict == "deny":', 'if verdict.verdict == "deny" and not approved:'),
+    "L59": Mutation(STARTING, 'if verdict.verdict == "deny":', 'if verdict.verdict == "deny" and not approved:'),
     "L60": Mutation(
         TASKS, "if digest is not None and digest != ask.digest:", "if digest is not None and not ask.digest:"
     ),
-    "L61": Mutation(LOOP, "            and ask.definition == definition.digest\n", ""),
+    "L61": Mutation(
+        STARTING,
+        "(ask.rules, ask.definition) == (boundary.version, definition.digest)",
+        "ask.rules == boundary.version",
+    ),
     "L67": Mutation(
         "core/entries.py",
         "if version != ENTRY_VERSION or kind not in _decoders:",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections import deque
 from collections.abc import Awaitable, Mapping
 from typing import Any, assert_never
 
@@ -34,16 +33,14 @@ from fencepost.core.decide import (
 from fencepost.core.entries import (
     AdmittedCall,
     ApprovalAsked,
-    Ask,
     AttemptFailed,
     CallEnded,
-    CallStarted,
     CallStatus,
     EntryBody,
     ModelAsked,
     OutcomeResolved,
 )
-from fencepost.core.errors import Fenced, ModelFailed, OperationTaken, OutcomeUnknown, StoreFailed
+from fencepost.core.errors import Fenced, ModelFailed, OperationTaken, OutcomeUnknown
 from fencepost.core.lifecycle import TaskState, state_after
 from fencepost.core.limits import Limits
 from fencepost.core.messages import Effect, ModelRequest, Reply
@@ -56,7 +53,6 @@ from fencepost.ports import (
     Clock,
     Commit,
     Delta,
-    LateRecord,
     Model,
     Prepared,
     Sink,
@@ -65,7 +61,9 @@ from fencepost.ports import (
     Totals,
 )
 from fencepost.run.admission import admit
-from fencepost.run.foreign import authorized, describe
+from fencepost.run.flights import Flights, take_back_cancel
+from fencepost.run.foreign import describe
+from fencepost.run.late import LateShelf
 from fencepost.run.live import Event, Live
 from fencepost.run.perform import (
     Call,
@@ -75,10 +73,11 @@ from fencepost.run.perform import (
     Returned,
     attempt_failed,
     ended,
+    is_cancelled,
     reconciled,
-    refused,
     timed_out,
 )
+from fencepost.run.starting import Starts, earlier
 from fencepost.run.watch import Watch
 
 RUNNING = (TaskState.RUNNING,)
@@ -97,19 +96,6 @@ class World(Struct, frozen=True, gc=False):
     clock: Clock
     live: Live
     approval_seconds: float = 24 * 3600.0
-
-
-class Flight:
-    """A call in a task of its own: one of a parallel group, or a body in a thread."""
-
-    __slots__ = ("call", "closed", "task", "timer", "why")
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.closed = False  # it has landed, or nobody waits for it any more
-        self.why: Lost | None = None  # why it was asked to end
-        self.task: asyncio.Task[Outcome] | None = None
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class Run:
@@ -134,6 +120,9 @@ class Run:
         self._settle: list[tuple[str, str, str]] = []
         self._artifacts: list[tuple[str, bytes]] = []
         self._prepared: dict[int, Prepared] = {}
+        self._starts = Starts(
+            self.tenant, self.task, self.principal, world.tools, world.boundary, world.approval_seconds
+        )
         self._commit_prefix = f"{self.lease.worker}/{self.lease.epoch}/{next(_numbers)}/"
         self._loop = asyncio.get_running_loop()
         self._watch = Watch(self._loop, self._deadline_passed)
@@ -142,10 +131,13 @@ class Run:
         self._abandoning: asyncio.TimerHandle | None = None
         self._timed_out = self._out_of_time = False
         self.lost: Lost | None = None
-        self._flights: dict[int, Flight] = {}
-        self._landed: deque[tuple[Flight, Outcome]] = deque()
-        self._wake: asyncio.Future[None] | None = None
-        self._late: set[asyncio.Task[Any]] = set()
+        self._late = LateShelf(world.store, self.lease, self.limits)
+        self._flights = Flights(
+            self._late,
+            grace_seconds=self.limits.grace_seconds,
+            deadline=self._look_at_time,
+            stopped=self.release,
+        )
         self.done: asyncio.Future[str] = self._loop.create_future()
 
     # -- what the outside may do to a run
@@ -192,19 +184,14 @@ class Run:
             if self._driver is not me:
                 return  # left to itself: a newer driver goes on, and this one ends without a word
             if isinstance(error, Fenced):
-                await self._keep_refused()
+                await self._late.put_refused(self._pending, self.state)
             self._end(error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
 
     def _end(self, outcome: str | BaseException) -> None:
         self._watch.close()
-        for flight in self._flights.values():
-            assert flight.task is not None
-            if not flight.call.tool.threaded:
-                flight.task.cancel()
-            self._abandon(flight)
-        self._flights.clear()
+        self._flights.forget()
         if self.world.live.running.get((self.tenant, self.task)) is self:
             del self.world.live.running[self.tenant, self.task]
         if isinstance(outcome, str):
@@ -230,8 +217,7 @@ class Run:
                 case AwaitCalls():
                     await self._next_landing()
                 case Stop(reason, detail, answer, partial):
-                    await self._land_all()
-                    if self.lost is not None:
+                    if not await self._land_all():
                         continue
                     self._settle.extend(lost_operations(self.state))
                     for body in closing(self.state, reason, detail=detail, answer=answer, partial=partial):
@@ -239,7 +225,9 @@ class Run:
                     await self.commit(state_after(reason))
                     return "stopped"
                 case AskPeople(positions, about):
-                    self.note(ApprovalAsked(tuple(self._question(p, about) for p in positions)))
+                    now = self._store_now()
+                    asks = [self._starts.question(self.state, p, about, now) for p in positions]
+                    self.note(ApprovalAsked(tuple(asks)))
                     await self.commit(TaskState.WAITING_APPROVAL)
                     return "waiting"
                 case Reconcile():
@@ -252,8 +240,7 @@ class Run:
 
     async def _leave(self) -> str:
         """What a run does that may not go on: nothing when fenced, a clean release when its worker ends."""
-        for flight in list(self._flights.values()):
-            self._cancel(flight, self.lost or Lost.FENCED)
+        self._flights.cancel(self.lost or Lost.FENCED)
         await self._land_all()
         if self.lost is Lost.FENCED:
             raise Fenced(
@@ -271,7 +258,7 @@ class Run:
             try:
                 await asyncio.wait((writing,))
             except asyncio.CancelledError:
-                _take_back_cancel()
+                take_back_cancel()
         writing.result()
 
     def note(self, body: EntryBody) -> None:
@@ -309,7 +296,7 @@ class Run:
             receipt = await self._append(commit)
         except asyncio.CancelledError:
             # From outside, in mid-commit: the same commit id again tells how that ended (contract 7.3).
-            if not _take_back_cancel():
+            if not take_back_cancel():
                 raise
             self.lost = self.lost or Lost.RELEASE
             receipt = await self._append(commit)
@@ -353,7 +340,7 @@ class Run:
         sink = self._sink() if self.world.live.listening else None
         try:
             replying = self.world.model.reply(request, sink)
-        except Exception as error:  # foreign code may fail before its first await
+        except Exception as error:  # noqa: BLE001 - foreign code may fail before its first await
             self._conclude(asked, Raised(error))
             return
         self._conclude(asked, await self._inline(asked, replying, seconds))
@@ -384,12 +371,19 @@ class Run:
         undo = self.state, len(self._pending)
         operations: list[tuple[str, int, int]] = []
         for position in positions:
-            if (objection := self._objection(position)) is not None:
+            objection = self._starts.objection(self.state, position, self._store_now())
+            if objection is not None:
                 self.state = undo[0]
                 del self._pending[undo[1] :]
-                await self._object(objection, position)
+                await self._object(objection)
                 return
-            starting = self._starting(position)
+            starting = self._starts.prepare(
+                self.state,
+                position,
+                self._prepared.get(position),
+                usual=self.limits.tool_seconds,
+                left=self.limits.task_seconds - self._used,
+            )
             if isinstance(starting, CallEnded):
                 self.state = undo[0]
                 del self._pending[undo[1] :]
@@ -408,7 +402,7 @@ class Run:
         except OperationTaken as taken:
             self.state = undo[0]
             del self._pending[undo[1] :]
-            self.note(_earlier(calls[0], taken))
+            self.note(earlier(calls[0], taken))
             return
         if self.lost is not None or (self.lease_until is not None and not self._owns()):
             self.state = lost(self.state, [call.position for call in calls], cause="release")
@@ -417,89 +411,29 @@ class Run:
             call = calls[0]
             try:
                 running = call.tool.run(call.prepared, self._context(call))
-            except BaseException as error:  # foreign code may fail before its first await
+            except BaseException as error:  # noqa: BLE001 - foreign code may fail before its first await
                 self._conclude(call, Raised(error))
                 return
             self._conclude(call, await self._inline(call, running, call.seconds))
             return
         for call in calls:
-            self._take_off(call)
+            self._flights.take_off(call, self._context(call))
 
-    def _objection(self, position: int) -> EntryBody | None:
-        """Why a call that was allowed may not start now: rules are live, and the stricter wins (contract 11.3)."""
-        call, boundary = self.state.open[position], self.world.boundary
-        approved = call.decision == "approved"
-        if call.call.rules == boundary.version and not approved:
-            return None
-        definition, reply = self.state.tools.get(call.call.name), self.state.reply
-        if definition is None:
-            return None  # an accepted definition dropped the tool: `_starting` says so
-        verdict = authorized(boundary, self.principal, definition, call.call.arguments)
-        assert reply is not None
-        if verdict.verdict == "deny":
-            said = f"denied: {verdict.reason or 'the rules no longer allow this call'}"
-            return CallEnded(reply.step, position, CallStatus.DENIED, said, failure="denied")
-        if call.starts or verdict.verdict == "allow" or call.resolved is not None:
-            return None
-        ask = call.asked
-        if (
-            approved
-            and ask is not None
-            and ask.rules == boundary.version
-            and ask.definition == definition.digest
-        ):
-            if ask.expires_at is None or ask.expires_at > self._store_now():
-                return None
-        return ApprovalAsked((self._question(position, "approval"),))
+    def _context(self, call: Call) -> CallContext:
+        return self._starts.context(call.step, call.position, call.start, seconds=call.seconds)
 
-    async def _object(self, objection: EntryBody, position: int) -> None:
+    async def _object(self, objection: EntryBody) -> None:
         if isinstance(objection, ApprovalAsked) and self._flights:
             await self._next_landing()  # people are asked with nothing in flight (contract 11.1)
             return
         self.note(objection)
 
-    def _starting(self, position: int) -> tuple[Call, CallStarted] | CallEnded:
-        """The call and its start, or its result where the tool no longer takes it."""
-        known, reply = self.state.open[position], self.state.reply
-        assert reply is not None
-        tool = self.world.tools.get(known.call.name)
-        if tool is None:
-            said = f"the tool {known.call.name} is no longer part of this task"
-            return CallEnded(reply.step, position, CallStatus.FAILED, said, failure="unknown_tool")
-        prepared = self._prepared.get(position)
-        try:
-            if prepared is None or prepared.digest != known.call.digest:
-                prepared = tool.prepare(known.call.arguments)
-            operation = tool.operation_key(prepared) or ""
-        except Exception as error:  # noqa: BLE001 - foreign code makes one failed call (contract 5.2)
-            return refused(reply.step, position, tool.definition.name, error)
-        key = f"{self.task}:{reply.step}.{position}"
-        seconds = tool.definition.timeout or self.limits.tool_seconds
-        seconds = min(seconds, self.limits.task_seconds - self._used)
-        call = Call(reply.step, position, known.starts + 1, key, tool, prepared, seconds)
-        return call, CallStarted(reply.step, position, call.start, key, operation)
-
-    def _context(self, call: Call) -> CallContext:
-        return CallContext(
-            self.task,
-            self.tenant,
-            self.principal,
-            call.step,
-            call.position,
-            call.start,
-            call.key,
-            call.seconds,
-        )
-
     async def _reconcile(self, move: Reconcile) -> None:
         position = move.position
         known, reply = self.state.open[position], self.state.reply
         assert reply is not None
-        key = f"{self.task}:{reply.step}.{position}"
         seconds = min(self.limits.tool_seconds, self._left())
-        context = CallContext(
-            self.task, self.tenant, self.principal, reply.step, position, known.starts, key, seconds
-        )
+        context = self._starts.context(reply.step, position, known.starts, seconds=seconds)
         asking = _ask_tool(self.world.tools, known.call, context)
         self._conclude(move, await self._inline(move, asking, seconds))
 
@@ -535,9 +469,7 @@ class Run:
         outcome: Outcome
         try:
             outcome = Returned(await awaitable)
-        except (
-            BaseException
-        ) as error:  # foreign code may raise anything; it makes one failed call (contract 5.2)
+        except BaseException as error:  # noqa: BLE001 - foreign code makes one failed call (contract 5.2)
             outcome = Raised(error)
         if self._driver is not driver:
             await self._land_late(effect, outcome)
@@ -551,11 +483,11 @@ class Run:
             why = Lost.TIMEOUT if self._timed_out else self.lost or Lost.FENCED
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)  # an effect that ended its own run has a cancel of ours still to come
-            _take_back_cancel()
+            take_back_cancel()
             await self._land_late(effect, outcome)
             return why
         # A cancel from outside ends the run: the process is going down. One that a body left behind is forgotten.
-        if driver.cancelling() and _take_back_cancel() and _is_cancelled(outcome):
+        if driver.cancelling() and take_back_cancel() and is_cancelled(outcome):
             self.lost = Lost.RELEASE
             return Lost.RELEASE
         return outcome
@@ -563,15 +495,18 @@ class Run:
     def _deadline_passed(self) -> None:
         if self._effect is not None and self._abandoning is None:
             self._timed_out = True
-            self._out_of_time = self._left() <= 0 or self._out_of_time
+            self._look_at_time()
             self._cut_short()
+
+    def _look_at_time(self) -> None:
+        """A deadline that is the task's own is never told as a single call's (contract 6.4)."""
+        self._out_of_time = self._out_of_time or self._left() <= 0
 
     def _interrupt(self, why: Lost) -> None:
         if self.lost is Lost.FENCED or self.done.done():
             return
         self.lost = why
-        for flight in list(self._flights.values()):
-            self._cancel(flight, why)
+        self._flights.cancel(why)
         if self._effect is not None and self._abandoning is None:
             self._cut_short()
 
@@ -587,8 +522,7 @@ class Run:
         self._abandoning = None
         assert self._effect is effect, "an effect that ended disarms this"
         assert self._driver is not None
-        self._late.add(self._driver)
-        self._driver.add_done_callback(self._late.discard)
+        self._late.hold(self._driver)
         why = Lost.TIMEOUT if self._timed_out else self.lost or Lost.FENCED
         self._effect = None
         self._set_out((effect, why))
@@ -629,11 +563,11 @@ class Run:
 
     def _call_ended(self, call: Call, outcome: Outcome) -> None:
         known = self.state.open[call.position]
-        if isinstance(outcome, Raised) and isinstance(outcome.error, OutcomeUnknown):
-            if effect_of(self.state, known.call) is Effect.WRITE:  # the tool itself has no verdict (contract 8.3)
-                outcome = Lost.UNKNOWN
+        write = effect_of(self.state, known.call) is Effect.WRITE
+        if write and isinstance(outcome, Raised) and isinstance(outcome.error, OutcomeUnknown):
+            outcome = Lost.UNKNOWN  # the tool itself has no verdict (contract 8.3)
         if isinstance(outcome, Lost):
-            if outcome is Lost.TIMEOUT and effect_of(self.state, known.call) is not Effect.WRITE:
+            if outcome is Lost.TIMEOUT and not write:
                 self.note(timed_out(call))
             else:
                 self.state = lost(self.state, (call.position,), cause=outcome.value)
@@ -646,133 +580,24 @@ class Run:
             self._settle.append((known.operation, status, body.content))
         self.note(body)
 
-    # -- calls in tasks of their own
-
-    def _take_off(self, call: Call) -> None:
-        flight = Flight(call)
-        self._flights[call.position] = flight
-        flight.task = self._loop.create_task(_fly(call, self._context(call)))
-        flight.task.add_done_callback(lambda task: self._landed_one(flight, task))
-        flight.timer = self._loop.call_later(call.seconds, self._cancel, flight, Lost.TIMEOUT)
-
-    def _cancel(self, flight: Flight, why: Lost) -> None:
-        """Ask a flight to end; a thread cannot, so it is left alone at once."""
-        if flight.closed or flight.why is not None:  # asked once; a second cancel would break its clean-up
-            return
-        flight.why = why
-        if why is Lost.TIMEOUT and self._left() <= 0:
-            self._out_of_time = True
-        if flight.call.tool.threaded:
-            self._abandon(flight)
-            return
-        assert flight.task is not None
-        assert flight.timer is not None
-        flight.timer.cancel()
-        flight.timer = self._loop.call_later(self.limits.grace_seconds, self._abandon, flight)
-        flight.task.cancel()
-
-    def _abandon(self, flight: Flight) -> None:
-        if flight.closed:
-            return
-        flight.closed = True
-        self._land(flight, flight.why or Lost.FENCED)
-
-    def _landed_one(self, flight: Flight, task: asyncio.Task[Returned | Raised]) -> None:
-        assert flight.timer is not None
-        flight.timer.cancel()
-        outcome: Outcome = Raised(asyncio.CancelledError()) if task.cancelled() else task.result()
-        if flight.closed:
-            self._keep_late(flight.call, outcome)
-            return
-        flight.closed = True
-        if flight.why is not None:
-            self._keep_late(flight.call, outcome)
-            outcome = flight.why
-        elif _is_cancelled(outcome) and (task.cancelled() or task.cancelling()):
-            self._interrupt(Lost.RELEASE)  # from outside: the process is going down
-            outcome = Lost.RELEASE
-        self._land(flight, outcome)
-
-    def _land(self, flight: Flight, outcome: Outcome) -> None:
-        self._landed.append((flight, outcome))
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+    async def _land_late(self, effect: object, outcome: Outcome) -> None:
+        if isinstance(effect, Call):
+            await self._late.put(effect, outcome)
 
     async def _next_landing(self) -> None:
         """Wait until a call in flight has ended, and note how."""
-        if self._pending and not self._landed and self.lost is None:
+        if self._pending and not self._flights.any_landed and self.lost is None:
             await self.commit(TaskState.RUNNING)  # each result is durable before a sibling's is waited for
-        while not self._landed:
-            self._wake = self._loop.create_future()
-            try:
-                await self._wake
-            except asyncio.CancelledError:
-                _take_back_cancel()
-                self._interrupt(Lost.RELEASE)
-            finally:
-                self._wake = None
-        flight, outcome = self._landed.popleft()
-        self._flights.pop(flight.call.position, None)
-        self._call_ended(flight.call, outcome)
+        call, outcome = await self._flights.fetch()
+        self._call_ended(call, outcome)
 
-    async def _land_all(self) -> None:
-        """Nothing may be in flight when a task stops or is left."""
+    async def _land_all(self) -> bool:
+        """Nothing may be in flight when a task stops or is left; False when meanwhile it is to be left."""
         while self._flights:
             if self._out_of_time and self.lost is None:
-                for flight in list(self._flights.values()):
-                    self._cancel(flight, Lost.TIMEOUT)
+                self._flights.cancel(Lost.TIMEOUT)
             await self._next_landing()
-
-    # -- late results
-
-    async def _land_late(self, effect: Any, outcome: Outcome) -> None:
-        if isinstance(effect, Call) and not _is_cancelled(outcome):
-            await self._record_late(self._late_record(effect, outcome))
-
-    def _keep_late(self, call: Call, outcome: Outcome) -> None:
-        if _is_cancelled(outcome):
-            return  # it ended as it was told to, and brought nothing
-        task = self._loop.create_task(self._record_late(self._late_record(call, outcome)))
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
-
-    async def _keep_refused(self) -> None:
-        """What tools brought and a refused commit did not take is late, not lost (contract 1, 6.7)."""
-        for body in self._pending:
-            if isinstance(body, CallEnded) and (start := self.state.open[body.position].starts):
-                status, content = body.status.value, body.content
-                await self._record_late(
-                    LateRecord(
-                        self.tenant,
-                        self.task,
-                        body.step,
-                        body.position,
-                        start,
-                        self.lease.epoch,
-                        status,
-                        content,
-                    )
-                )
-        self._pending.clear()
-
-    async def _record_late(self, record: LateRecord) -> None:
-        # A store that fails now has nobody to tell: the run went on without this result long ago.
-        with contextlib.suppress(StoreFailed):
-            await self.world.store.record_late(record)
-
-    def _late_record(self, call: Call, outcome: Outcome) -> LateRecord:
-        assert not isinstance(outcome, Lost)
-        body, _ = ended(call, outcome, self.limits)
-        return LateRecord(
-            self.tenant,
-            self.task,
-            call.step,
-            call.position,
-            call.start,
-            self.lease.epoch,
-            body.status.value,
-            body.content,
-        )
+        return self.lost is None
 
     # -- small readings
 
@@ -789,22 +614,6 @@ class Run:
     def _store_now(self) -> float:
         return self._store_at + self._monotonic() - self._store_mark
 
-    def _question(self, position: int, about: str) -> Ask:
-        known, reply = self.state.open[position], self.state.reply
-        assert reply is not None
-        definition = self.state.tools.get(known.call.name)  # None when an accepted definition dropped it
-        return Ask(
-            reply.step,
-            position,
-            about,
-            known.call.name,
-            known.call.digest,
-            definition="" if definition is None else definition.digest,
-            rules=self.world.boundary.version,
-            expires_at=self._store_now() + self.world.approval_seconds if about == "approval" else None,
-            cause=known.cause or known.call.reason,
-        )
-
 
 _PAUSE = object()
 
@@ -813,47 +622,9 @@ class _Abandoned(Exception):
     """This asyncio task was left to itself: it ends without a word."""
 
 
-async def _fly(call: Call, context: CallContext) -> Returned | Raised:
-    """Run a call in this task of its own."""
-    try:
-        return Returned(await call.tool.run(call.prepared, context))
-    except BaseException as error:  # noqa: BLE001 - foreign code makes one failed call (contract 5.2)
-        return Raised(error)
-
-
 async def _ask_tool(tools: Mapping[str, Tool], call: AdmittedCall, context: CallContext) -> Any:
     tool = tools[call.name]
     return await tool.reconcile(tool.prepare(call.arguments), context)
-
-
-def _is_cancelled(outcome: Outcome) -> bool:
-    return isinstance(outcome, Raised) and isinstance(outcome.error, asyncio.CancelledError)
-
-
-def _take_back_cancel() -> bool:
-    """Whether this asyncio task was asked to end; it no longer is, because the run sees to that itself."""
-    task = asyncio.current_task()
-    assert task is not None
-    asked = task.cancelling() > 0
-    while task.cancelling():
-        task.uncancel()
-    return asked
-
-
-def _earlier(call: Call, taken: OperationTaken) -> CallEnded:
-    """The result of a call whose operation the tenant already has (contract 8.2)."""
-    if taken.status == "succeeded":
-        value = stored(taken.content, limit=max(len(taken.content.encode()), 1))
-        return CallEnded(
-            call.step,
-            call.position,
-            CallStatus.OK,
-            value.text,
-            digest=value.digest,
-            size_bytes=value.size_bytes,
-        )
-    said = f"not run again: {taken}"
-    return CallEnded(call.step, call.position, CallStatus.FAILED, said, failure="operation_taken")
 
 
 def _earliest_expiry(state: State) -> float | None:

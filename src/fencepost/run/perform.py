@@ -6,6 +6,7 @@ A tool that raises anything, its own CancelledError included, makes one failed c
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import random
 from typing import Any
@@ -47,6 +48,11 @@ class Returned(Struct, frozen=True, gc=False):
 
 
 Outcome = Returned | Raised | Lost
+
+
+def is_cancelled(outcome: Outcome) -> bool:
+    """Whether an effect ended with nothing but its own cancellation."""
+    return isinstance(outcome, Raised) and isinstance(outcome.error, asyncio.CancelledError)
 
 
 class Call(Struct, frozen=True, gc=False):
@@ -153,7 +159,7 @@ def _pause(error: ModelFailed, attempt: int) -> float:
 
 def reconciled(outcome: Outcome) -> Reconciled:
     """A tool's word on a lost start; anything but a plain verdict is "cannot_tell"."""
-    if isinstance(outcome, Returned) and isinstance(outcome.value, Reconciled):
-        if outcome.value.verdict in ("happened", "did_not_happen"):
-            return outcome.value
+    word = outcome.value if isinstance(outcome, Returned) else None
+    if isinstance(word, Reconciled) and word.verdict in ("happened", "did_not_happen"):
+        return word
     return Reconciled("cannot_tell")
