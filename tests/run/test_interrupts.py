@@ -592,6 +592,35 @@ async def test_a_claim_cancelled_for_a_task_that_is_not_there_says_so_by_its_can
     await cancelled(caller)
 
 
+async def test_a_claim_cancelled_while_another_run_of_its_worker_has_the_task_leaves_it_to_that(
+    stage: Stage,
+) -> None:
+    class Late(Parked):
+        async def claim(self, *given: Any, **named: Any) -> Any:
+            assert await self._store.claim(*given, **named) is None
+            await self._park()
+
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def looks(*_: Any) -> str:
+        begun.set()
+        await held(go_on)
+        return "seen"
+
+    agent = stage.agent([calls(call("look")), say("done")], stage.look(then=looks))
+    first = asyncio.create_task(stage.run(agent, task="t", worker="w"))
+    await held(begun)
+    kept, stage.store = stage.store, Late(stage.store, 0)
+    second = asyncio.create_task(stage.resume(agent, "t", worker="w"))
+    await held(stage.store.reached)
+    await cancelled(second)
+    stage.store = kept
+    row = await stage.store.row("local", "t")
+    assert (row.state, row.epoch) == (TaskState.RUNNING, 1)
+    go_on.set()
+    assert (await first).text == "done"
+
+
 async def test_a_claim_cancelled_while_another_worker_has_the_task_leaves_it_to_them(stage: Stage) -> None:
     agent = stage.agent([say("done")])
     await running.open_task(agent, "do it", store=stage.store, task="t")

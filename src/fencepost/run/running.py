@@ -214,7 +214,7 @@ async def resume(
         result = None if claimed is not None else await _not_claimed(agent, store, tenant, task)
     except BaseException as why:
         if isinstance(why, asyncio.CancelledError):
-            await _give_back(store, tenant, task, worker)
+            await _give_back(store, tenant, task, worker, live=live)
         live.publish(Event("refused", tenant, task, live.newest(tenant, task), detail=str(why)))
         raise
     if claimed is None:
@@ -226,10 +226,13 @@ async def resume(
     return await _drive(world, claimed, lease_seconds=lease_seconds, lease_until=lease_until)
 
 
-async def _give_back(store: Store, tenant: str, task: str, worker: str) -> None:
+async def _give_back(store: Store, tenant: str, task: str, worker: str, *, live: Live) -> None:
     """Release what a claim took that was cancelled in flight: a write in flight may have landed."""
     with contextlib.suppress(TaskNotFound, Fenced, StoreFailed):
         row = await store.row(tenant, task)
+        run = live.running.get((tenant, task))
+        if run is not None and run.lease.epoch == row.epoch:
+            return  # another run of this worker has it; the claim found nothing to take
         if row.state is TaskState.RUNNING and row.worker == worker:
             lease = Lease(tenant, task, row.epoch, row.attempts, worker, row.lease_until)
             await store.release(lease, seconds=row.seconds)
