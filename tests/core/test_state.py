@@ -376,3 +376,12 @@ def test_folding_the_rest_onto_a_prefix_is_folding_all() -> None:
     bodies: list[EntryBody] = [opened(), asked(), replied(1, call("read", "a")), started(1), ended(1)]
     for cut in range(len(bodies) + 1):
         assert fold(bodies[cut:], fold(bodies[:cut])) == fold(bodies)
+
+
+def test_an_answer_s_id_is_used_up_like_any_other_id() -> None:
+    body = replied(1, answer_problem="x", answer_id="a", answer_sent_id="a")
+    after = folded(
+        opened(answer="cited"), asked(), body, AnswerRejected(1, "invalid_evidence", "no", "a"), asked(2)
+    )
+    assert apply(after, replied(2, call("read", "a"))).duplicate_id
+    assert not apply(after, replied(2, call("read", "b"))).duplicate_id
