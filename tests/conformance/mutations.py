@@ -110,8 +110,8 @@ MUTATIONS: dict[str, Mutation] = {
     "L26": Mutation(DECIDE, "in (Finish.REFUSAL, Finish.FILTER)", "in (Finish.FILTER,)"),
     "L27": Mutation(
         DECIDE,
-        "        if not reply.calls:\n            return _plain",
-        "        if reply.text.strip():\n            return _plain",
+        "    if not reply.calls:\n        return _plain",
+        "    if reply.text.strip():\n        return _plain",
     ),
     "L28": Mutation(
         DECIDE,
@@ -202,7 +202,9 @@ MUTATIONS: dict[str, Mutation] = {
     "L58": Mutation(
         DECIDE, '_CLOSED_DECISIONS = ("rejected", "expired")', '_CLOSED_DECISIONS = ("expired",)'
     ),
-    "L59": Mutation(STARTING, 'if verdict.verdict == "deny":', 'if verdict.verdict == "deny" and not approved:'),
+    "L59": Mutation(
+        STARTING, 'if verdict.verdict == "deny":', 'if verdict.verdict == "deny" and not approved:'
+    ),
     "L60": Mutation(
         TASKS, "if digest is not None and digest != ask.digest:", "if digest is not None and not ask.digest:"
     ),

@@ -144,6 +144,7 @@ TIME = dt.datetime(2022, 8, 22, 3, 51, tzinfo=dt.UTC)
         (Plain(1), '{"n":1}'),
         ([Count(), Ratio()], "[3,0.25]"),
         ({1: 0, "1": 1, pathlib.PurePosixPath("1"): 2}, '{"1":0,"1 (2)":1,"1 (3)":2}'),
+        ({1: 0, "1 (2)": 9, "1": 1}, '{"1":0,"1 (2)":9,"1 (3)":1}'),
         (Point(1, 2), '{"x":1,"y":2}'),
         (Model(name="n", raw=b"\xff"), '{"name":"n","raw":{"base64":"/w==","size_bytes":1}}'),
         ([TIME, TIME.time(), THREE_HOURS], '["2022-08-22T03:51:00+00:00","03:51:00","PT10800S"]'),

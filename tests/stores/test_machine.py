@@ -156,7 +156,12 @@ class TwoStores(RuleBasedStateMachine):
         task = self.one_in(task, TaskState.RUNNING)
         at = None if expires is None else self.clock.wall() + expires
         self.commit(
-            "wait", "acme", task, [question()], TaskState.WAITING_APPROVAL, waiting_for="approval",
+            "wait",
+            "acme",
+            task,
+            [question()],
+            TaskState.WAITING_APPROVAL,
+            waiting_for="approval",
             expires_at=at,
         )
 

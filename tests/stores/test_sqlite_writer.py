@@ -82,7 +82,9 @@ async def test_a_slow_disk_is_waited_for_on_the_writers_thread(tmp_path: Path, f
     await store.close()
 
 
-@pytest.mark.parametrize(("commit_seconds", "turns_each_20"), [(TURN_SECONDS * 1.1, 20), (TURN_SECONDS / 4, 5)])
+@pytest.mark.parametrize(
+    ("commit_seconds", "turns_each_20"), [(TURN_SECONDS * 1.1, 20), (TURN_SECONDS / 4, 5)]
+)
 async def test_others_get_their_turns_between_the_commits_of_a_run_that_is_alone(
     tmp_path: Path, faulty: Disk, commit_seconds: float, turns_each_20: int
 ) -> None:

@@ -80,7 +80,9 @@ async def run(
     "--accept-definition", is_flag=True, help="Go on with an agent that has changed; an entry says so."
 )
 @click.option(
-    "--refuse-definition", is_flag=True, help="End the task, with DEFINITION_CHANGED, if the agent has changed."
+    "--refuse-definition",
+    is_flag=True,
+    help="End the task, with DEFINITION_CHANGED, if the agent has changed.",
 )
 @click.option("--quiet", is_flag=True, help="Say nothing before the end.")
 @command
@@ -99,7 +101,9 @@ async def resume(
 
     if accept_definition and refuse_definition:
         raise click.UsageError("--accept-definition and --refuse-definition exclude each other; give one.")
-    changed = "accept" if accept_definition else "refuse" if refuse_definition else "ask"
+    changed: Literal["ask", "accept", "refuse"] = "ask"
+    if accept_definition or refuse_definition:
+        changed = "accept" if accept_definition else "refuse"
     return await resume_task(
         desk, await find_task(desk.store(), task), agent=agent, rules=rules, changed=changed, quiet=quiet
     )

@@ -179,17 +179,8 @@ def _follow(state: State, reply: Replied, limits: Limits, recovery: Recovery) ->
             fresh = False
     if ended and ended == len(state.open):
         return _after_calls(state, limits, recovery)
-    if fresh:  # nothing of this reply has happened yet: may anything?
-        if (unfit := _unfit(state, reply, limits, recovery)) is not None:
-            return unfit
-        if (spent := _over_budget(state, reply, limits)) is not None:
-            return spent
-        if reply.answer is not None or reply.answer_problem:
-            return _cited(state, reply, limits, recovery)
-        if not reply.calls:
-            return _plain(state, reply)
-        if (stop := _refused_outright(state, limits, recovery)) is not None:
-            return stop
+    if fresh and (move := _before_any_call(state, reply, limits, recovery)) is not None:
+        return move
     if not flying:
         if lost and (move := _about_lost(state, reply, recovery)) is not None:
             return move
@@ -200,6 +191,19 @@ def _follow(state: State, reply: Replied, limits: Limits, recovery: Recovery) ->
         if asks := _to_ask(state):
             return AskPeople(asks, "approval")
     return _start(state, limits, recovery, flying)
+
+
+def _before_any_call(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move | None:
+    """What a reply of which nothing has happened yet leads to, unless its calls may be looked at one by one."""
+    if (unfit := _unfit(state, reply, limits, recovery)) is not None:
+        return unfit
+    if (spent := _over_budget(state, reply, limits)) is not None:
+        return spent
+    if reply.answer is not None or reply.answer_problem:
+        return _cited(state, reply, limits, recovery)
+    if not reply.calls:
+        return _plain(state, reply)
+    return _refused_outright(state, limits, recovery)
 
 
 def _unfit(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move | None:

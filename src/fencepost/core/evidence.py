@@ -249,10 +249,7 @@ def _convert(text: str) -> Answer:
         wire = msgspec.convert(document, _AnswerOnTheWire, strict=True)
     except msgspec.ValidationError as why:
         raise ArgumentsInvalid(f"answer: {why}; expected {ANSWER_SHAPE}") from None
-    claims = tuple(
-        Claim(c.text, c.evidence_id, c.pointer, _value(c.value), c.quote)
-        for c in wire.claims
-    )
+    claims = tuple(Claim(c.text, c.evidence_id, c.pointer, _value(c.value), c.quote) for c in wire.claims)
     return Answer(wire.summary, tuple(wire.evidence_ids), claims)
 
 

@@ -7,6 +7,7 @@ is what a watcher is told. They are three different things and never stand for e
 from __future__ import annotations
 
 import enum
+
 import msgspec
 from msgspec import Raw, Struct
 

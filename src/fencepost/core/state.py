@@ -130,7 +130,7 @@ class State(Struct, frozen=True, gc=False):
 
     @property
     def waits_for(self) -> str:
-        """ "approval", "outcome" or "": what people are asked before the task can go on."""
+        """What people are asked before the task can go on: "approval", "outcome" or ""."""
         waiting = [c.asked.about for c in self.open if c.phase is Phase.WAITING and c.asked is not None]
         if not waiting:
             return ""
@@ -306,11 +306,17 @@ def _ended(state: State, body: CallEnded) -> State:
         done = done.append(Done(body, len(state.writes)), (call.name, call.digest))
     messages, size = state.messages, state.size_bytes
     if len(calls) == 1 or not any(c.phase is not Phase.ENDED for c in calls):
-        for one in calls:  # in the order the model listed them, whatever the order they ended in (contract 2.3)
+        for (
+            one
+        ) in calls:  # in the order the model listed them, whatever the order they ended in (contract 2.3)
             ended = one.ended
             assert ended is not None, "a call in phase ENDED holds its end"
             failed = ended.status is not CallStatus.OK
-            cited = "" if failed or ended.failure or not _cites(state) else evidence_id(ended.step, ended.position)
+            cited = (
+                ""
+                if failed or ended.failure or not _cites(state)
+                else evidence_id(ended.step, ended.position)
+            )
             said = ToolMessage(one.call.sent_id, one.call.name, ended.content, failed, cited)
             messages, size = messages.append(said), size + size_of(said)
     return replace(state, open=calls, done=done, messages=messages, size_bytes=size)
@@ -352,11 +358,8 @@ def _resolved(state: State, body: OutcomeResolved) -> State:
 
 
 def _rejected(state: State, body: AnswerRejected) -> State:
-    said: Message
-    if body.call_id:
-        said = ToolMessage(body.call_id, ANSWER_TOOL, body.problem, True)
-    else:
-        said = UserMessage(body.problem)
+    answered = ToolMessage(body.call_id, ANSWER_TOOL, body.problem, True)
+    said: Message = answered if body.call_id else UserMessage(body.problem)
     tries = state.answer_tries + (body.reason == "invalid_evidence")
     return replace(
         state,
@@ -371,9 +374,8 @@ def _rejected(state: State, body: AnswerRejected) -> State:
 def _elided(state: State, body: ContextElided) -> State:
     messages: Log[Message] = Log()
     for message in state.messages:
-        if isinstance(message, ToolMessage) and message.call_id == body.sent_id:
-            message = replace(message, content=body.replacement)
-        messages = messages.append(message)
+        elided = isinstance(message, ToolMessage) and message.call_id == body.sent_id
+        messages = messages.append(replace(message, content=body.replacement) if elided else message)
     return replace(state, messages=messages)
 
 

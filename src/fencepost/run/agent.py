@@ -106,7 +106,9 @@ class Agent:
         """What a task opened with `opened` would find changed: parts and tools by name, in a fixed order."""
         now, parts = self._opened, ("agent", "instructions", "limits", "recovery", "answer")
         before, after = ({tool.name: tool for tool in each.tools} for each in (opened, now))
-        tools = (f"tool {name}" for name in sorted({**before, **after}) if before.get(name) != after.get(name))
+        tools = (
+            f"tool {name}" for name in sorted({**before, **after}) if before.get(name) != after.get(name)
+        )
         return (*(part for part in parts if getattr(opened, part) != getattr(now, part)), *tools)
 
     def opened(self, prompt: str, requester: str, labels: tuple[tuple[str, str], ...] = ()) -> Opened:

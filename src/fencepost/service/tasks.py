@@ -123,9 +123,7 @@ async def resolve_outcome(
         assert state.opened is not None
         value = stored(given, limit=state.opened.limits.result_bytes)
         said = value.text
-        body = OutcomeResolved(
-            step, position, verdict, "person", content=said, by=by, digest=value.digest
-        )
+        body = OutcomeResolved(step, position, verdict, "person", content=said, by=by, digest=value.digest)
         operation = state.open[position].operation
         status = {"happened": "succeeded", "did_not_happen": "failed"}.get(verdict, "unknown")
         return _answered(state, (body,), ((operation, status, said),) if operation else ())

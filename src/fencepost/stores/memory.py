@@ -410,9 +410,7 @@ class MemoryStore:
         if tenant is not None and task is not None:
             named = self._open.get((tenant, task))
             return iter(() if named is None else (named,))
-        return (
-            one for key, one in self._open.items() if tenant in (None, key[0]) and task in (None, key[1])
-        )
+        return (one for key, one in self._open.items() if tenant in (None, key[0]) and task in (None, key[1]))
 
     def _move(
         self, task: _Task, to: TaskState, waiting_for: str, expires_at: float | None, stopped: Stopped | None

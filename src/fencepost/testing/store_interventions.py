@@ -134,9 +134,7 @@ class InterventionContract:
     async def test_a_task_goes_by_the_definition_that_was_accepted_last(self, make_store: MakeStore) -> None:
         store = make_store()
         await task_in(store, "t-1", TaskState.READY_TO_RESUME)
-        accept = Change(
-            (DefinitionAccepted("def-2", (), "new", "ada"),), TaskState.READY_TO_RESUME, Totals()
-        )
+        accept = Change((DefinitionAccepted("def-2", (), "new", "ada"),), TaskState.READY_TO_RESUME, Totals())
         row, _ = await store.intervene(TENANT, "t-1", "ada", lambda *_: accept)
         assert row.definition == "def-2"
         assert await store.claim("w", lease_seconds=9, definitions=["def-1"]) is None

@@ -148,9 +148,7 @@ class SideContract:
         with pytest.raises(TaskNotFound):
             await store.record_late(late_record("t-2"))
 
-    async def test_acts_are_kept_and_read_newest_first(
-        self, make_store: MakeStore, clock: FakeClock
-    ) -> None:
+    async def test_acts_are_kept_and_read_newest_first(self, make_store: MakeStore, clock: FakeClock) -> None:
         store = make_store()
         for act in ("approve", "reject", "cancel"):
             await store.audit(AuditRecord(TENANT, "eve", act, "t-1", "refused", "not hers"))

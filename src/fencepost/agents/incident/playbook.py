@@ -79,7 +79,7 @@ class Playbook:
     ) -> None:
         self._metrics, self._graph, self._now = metrics, graph or {}, now
 
-    async def reply(self, request: ModelRequest, sink: object, /) -> Reply:  # noqa: ARG002 - nothing to stream
+    async def reply(self, request: ModelRequest, sink: object, /) -> Reply:
         """The next calls of the procedure, or its conclusion."""
         try:
             await self._metrics.ready()

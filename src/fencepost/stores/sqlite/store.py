@@ -101,9 +101,7 @@ class SqliteStore:
         """Take the oldest runnable task, bump its epoch, count the attempt; None without one."""
         rules.check_claim(task, take_over=take_over, holder=holder)
         wanted = Wanted(worker, lease_seconds, definitions, tenant, task, take_over, holder)
-        return await self._writer.write(
-            "claim", lambda db: transactions.claim(db, wanted, at=self._now())
-        )
+        return await self._writer.write("claim", lambda db: transactions.claim(db, wanted, at=self._now()))
 
     async def append(self, commit: Commit, /) -> Receipt:
         """Write the commit, or raise `Fenced`. The same commit id at the expected seq is success.

@@ -118,7 +118,7 @@ class _Head(asyncio.Protocol):
         self.kept += data[:room]
         self.cut = self.cut or len(data) > room
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  the protocol's signature
+    def connection_lost(self, exc: Exception | None) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
 
