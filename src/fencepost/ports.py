@@ -218,7 +218,8 @@ class Commit(Struct, frozen=True, gc=False):
 
     `to` is the state afterwards; leaving RUNNING gives the lease back. `operation` claims a tenant-wide operation
     key together with the entries; `settle` records how an earlier operation ended ("succeeded", "failed",
-    "unknown"), as (key, status, content). `artifacts` are (digest, bytes) kept with the entries.
+    "unknown"), as (key, status, content). `artifacts` are (digest, bytes) kept with the entries. At `valid_until`
+    by the store's clock, or later, nothing is written and `ApprovalExpired` is raised.
     """
 
     tenant: str
@@ -236,6 +237,7 @@ class Commit(Struct, frozen=True, gc=False):
     waiting_for: str = ""
     expires_at: float | None = None
     operations: tuple[tuple[str, int, int], ...] = ()
+    valid_until: float | None = None
     settle: tuple[tuple[str, str, str], ...] = ()
     artifacts: tuple[tuple[str, bytes], ...] = ()
 

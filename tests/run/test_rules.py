@@ -6,7 +6,17 @@ import asyncio
 
 import pytest
 
-from fencepost import CallContext, Limits, TaskState
+from fencepost import (
+    Agent,
+    CallContext,
+    Limits,
+    MemoryStore,
+    ScriptedModel,
+    TaskState,
+    resume_task,
+    run_task,
+    tool,
+)
 from fencepost.core.entries import ApprovalAsked, CallStarted
 from fencepost.core.messages import Effect
 from fencepost.models.scripted import call, calls, say
@@ -78,6 +88,39 @@ async def test_an_approval_that_expired_before_the_start_is_asked_again(
         assert [ask.expires_at for ask in result.asks] == [now + 3600.0]
         assert (await stage.store.row("local", "t")).expires_at == now + 3600.0
         stage.models.clear()
+
+
+async def test_an_approval_that_runs_out_while_the_start_is_committed_is_asked_again(
+    clock: FakeClock,
+) -> None:
+    """Contract 11.1: the clock that counts is the store's, in the commit that writes the start."""
+    slow = False
+    ran: list[str] = []
+
+    def hook(name: str) -> None:
+        nonlocal slow
+        if slow and name == "append.before":
+            slow = False
+            clock.advance(2)
+
+    @tool(effect="write")
+    async def pay() -> str:
+        ran.append("pay")
+        return "paid"
+
+    store = MemoryStore(now=clock.wall, hooks=hook)
+    model = ScriptedModel([calls(call("pay")), say("done")])
+    agent = Agent("payer", model, Limits(steps=3), tools=(pay,), boundary=Says(pay="ask"))
+    await run_task(agent, "pay", store=store, task="t", approval_seconds=10.0, clock=clock)
+    await tasks.decide_approval(store, "t", "1.0", approve=True)
+    clock.advance(9)
+    slow = True
+    result = await resume_task(agent, "t", store=store, approval_seconds=10.0, clock=clock)
+    assert (result.outcome, ran) == ("waiting", [])
+    assert [ask.expires_at for ask in result.asks] == [clock.wall() + 10.0]
+    await tasks.decide_approval(store, "t", "1.0", approve=True)
+    result = await resume_task(agent, "t", store=store, clock=clock)
+    assert (result.text, ran) == ("done", ["pay"])
 
 
 async def test_an_approval_is_used_once(stage: Stage) -> None:

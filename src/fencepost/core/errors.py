@@ -13,6 +13,7 @@ FencepostError
 ├── TaskConflict             the task is in a state that does not allow this
 ├── DecisionRefused          an approval or outcome decision that may not be recorded (contract 11.2)
 ├── Fenced                   this run no longer owns the task: stop, and write nothing
+├── ApprovalExpired          an approval ran out before the start it was for was committed: ask again
 ├── OperationTaken           the tenant already has this operation key, done or unknown (contract 8.2)
 └── StoreFailed              the store did not commit; nothing of the group was written
     ├── StoreBusy            another process held the lock for too long: try again
@@ -133,6 +134,12 @@ class Fenced(FencepostError):
     """The task was cancelled or taken over; whoever sees this writes nothing more."""
 
     code = "fenced"
+
+
+class ApprovalExpired(FencepostError):
+    """By the store's clock the approval a commit rests on is over; nothing was written (contract 11.1)."""
+
+    code = "approval_expired"
 
 
 class OperationTaken(FencepostError):

@@ -40,7 +40,7 @@ from fencepost.core.entries import (
     ModelAsked,
     OutcomeResolved,
 )
-from fencepost.core.errors import Fenced, ModelFailed, OperationTaken, OutcomeUnknown
+from fencepost.core.errors import ApprovalExpired, Fenced, ModelFailed, OperationTaken, OutcomeUnknown
 from fencepost.core.lifecycle import TaskState, state_after
 from fencepost.core.limits import Limits
 from fencepost.core.messages import Effect, ModelRequest, Reply
@@ -266,7 +266,12 @@ class Run:
         self.state = apply(self.state, body)
         self._pending.append(body)
 
-    async def commit(self, to: TaskState, operations: tuple[tuple[str, int, int], ...] = ()) -> None:
+    async def commit(
+        self,
+        to: TaskState,
+        operations: tuple[tuple[str, int, int], ...] = (),
+        valid_until: float | None = None,
+    ) -> None:
         """Write what was noted, fenced, and tell whoever watches. Raises Fenced or StoreFailed."""
         bodies = tuple(self._pending)
         seq, state, lease = self.seq, self.state, self.lease
@@ -289,6 +294,7 @@ class Run:
             waiting_for=waits,
             expires_at=_earliest_expiry(state) if waits else None,
             operations=operations,
+            valid_until=valid_until,
             settle=tuple(self._settle) if self._settle else (),
             artifacts=tuple(self._artifacts) if self._artifacts else (),
         )
@@ -367,45 +373,30 @@ class Run:
 
     async def _start(self, positions: tuple[int, ...]) -> None:
         """Commit the starts of these calls, then run them."""
-        calls: list[Call] = []
         undo = self.state, len(self._pending)
-        operations: list[tuple[str, int, int]] = []
-        for position in positions:
-            objection = self._starts.objection(self.state, position, self._store_now())
-            if objection is not None:
-                self.state = undo[0]
-                del self._pending[undo[1] :]
-                await self._object(objection)
-                return
-            starting = self._starts.prepare(
-                self.state,
-                position,
-                self._prepared.get(position),
-                usual=self.limits.tool_seconds,
-                left=self.limits.task_seconds - self._used,
-            )
-            if isinstance(starting, CallEnded):
-                self.state = undo[0]
-                del self._pending[undo[1] :]
-                self.note(starting)
-                return
-            call, started = starting
-            if started.operation and calls:
-                break  # it has a commit of its own, so that a refusal is about nobody else
-            self.note(started)
-            calls.append(call)
-            if started.operation:
-                operations.append((started.operation, call.step, position))
-                break
+        calls = self._note_starts(positions)
+        if not isinstance(calls, list):
+            self._undo(*undo)
+            await self._object(calls)
+            return
+        started = [call.position for call in calls]
+        names = [(self.state.open[call.position].operation, call.step, call.position) for call in calls]
         try:
-            await self.commit(TaskState.RUNNING, tuple(operations))
+            await self.commit(
+                TaskState.RUNNING,
+                tuple(name for name in names if name[0]),
+                self._starts.valid_until(self.state, started),
+            )
         except OperationTaken as taken:
-            self.state = undo[0]
-            del self._pending[undo[1] :]
+            self._undo(*undo)
             self.note(earlier(calls[0], taken))
             return
+        except ApprovalExpired:
+            self._undo(*undo)
+            await self._object(self._starts.ask_again(self.state, started, self._store_now()))
+            return
         if self.lost is not None or (self.lease_until is not None and not self._owns()):
-            self.state = lost(self.state, [call.position for call in calls], cause="release")
+            self.state = lost(self.state, started, cause="release")
             return
         if len(positions) == 1 and not self._flights and not calls[0].tool.threaded:
             call = calls[0]
@@ -421,6 +412,36 @@ class Run:
 
     def _context(self, call: Call) -> CallContext:
         return self._starts.context(call.step, call.position, call.start, seconds=call.seconds)
+
+    def _note_starts(self, positions: tuple[int, ...]) -> list[Call] | EntryBody:
+        """Note the starts of these calls, or what one of them leads to instead."""
+        calls: list[Call] = []
+        for position in positions:
+            objection = self._starts.objection(self.state, position, self._store_now())
+            if objection is not None:
+                return objection
+            starting = self._starts.prepare(
+                self.state,
+                position,
+                self._prepared.get(position),
+                usual=self.limits.tool_seconds,
+                left=self.limits.task_seconds - self._used,
+            )
+            if isinstance(starting, CallEnded):
+                return starting
+            call, started = starting
+            if started.operation and calls:
+                break  # it has a commit of its own, so that a refusal is about nobody else
+            self.note(started)
+            calls.append(call)
+            if started.operation:
+                break
+        return calls
+
+    def _undo(self, state: State, pending: int) -> None:
+        """Forget what was noted since; none of it was written."""
+        self.state = state
+        del self._pending[pending:]
 
     async def _object(self, objection: EntryBody) -> None:
         if isinstance(objection, ApprovalAsked) and self._flights:

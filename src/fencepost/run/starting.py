@@ -5,7 +5,7 @@ Nothing here is committed and nothing runs; the loop does both with what it is g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -66,6 +66,23 @@ class Starts(Struct, frozen=True, gc=False):
             if not expired:
                 return None
         return ApprovalAsked((self.question(state, position, "approval", now),))
+
+    def ask_again(self, state: State, positions: Iterable[int], now: float) -> ApprovalAsked:
+        """The questions about the calls whose approvals ran out while their start was being committed."""
+        over = [p for p in positions if state.open[p].decision == "approved"]
+        return ApprovalAsked(tuple(self.question(state, p, "approval", now) for p in over))
+
+    def valid_until(self, state: State, positions: Iterable[int]) -> float | None:
+        """When the first of the approvals that these calls start on runs out; None when none of them can."""
+        first = None
+        for position in positions:
+            call = state.open[position]
+            if (
+                call.consumed and call.starts == 1 and call.asked is not None
+            ):  # a later start needs no new yes
+                ends = call.asked.expires_at
+                first = ends if first is None or (ends is not None and ends < first) else first
+        return first
 
     def prepare(
         self, state: State, position: int, prepared: Prepared | None, *, usual: float, left: float

@@ -191,10 +191,13 @@ class MemoryStore:
             stays = commit.to is _RUNNING and task.state is _RUNNING
             if not stays:
                 rules.check_move(task.state, commit.to, commit.task)
+            at = self._now()
+            if commit.valid_until is not None:
+                rules.check_valid(commit, at)
             operations = self._operations_after(commit) if commit.operations or commit.settle else None
             if hooks is not None:
                 hooks("append.inside")
-            at, seq, epoch, by = self._now(), commit.seq, commit.epoch, commit.by
+            seq, epoch, by = commit.seq, commit.epoch, commit.by
             attempt, commit_id, seconds = commit.attempt, commit.commit_id, commit.seconds
             for body in commit.bodies:
                 seq += 1

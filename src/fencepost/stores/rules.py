@@ -25,7 +25,7 @@ from fencepost.core.entries import (
     decode_body,
     link,
 )
-from fencepost.core.errors import Fenced, OperationTaken, StoreFailed, TaskConflict
+from fencepost.core.errors import ApprovalExpired, Fenced, OperationTaken, StoreFailed, TaskConflict
 from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState, allows, state_after
 from fencepost.ports import Change, Commit, NewTask, TaskRow
 
@@ -123,6 +123,14 @@ def check_same_task(new: NewTask, commit_id: str) -> None:
     """Raise TaskConflict unless the task that already has this id was opened by this very commit."""
     if commit_id != new.commit_id:
         raise TaskConflict(f"task {new.id} exists already, opened by another request; choose another id")
+
+
+def check_valid(commit: Commit, at: float) -> None:
+    """Raise ApprovalExpired when what allowed a start is over by the store's clock (contract 11.1)."""
+    if commit.valid_until is not None and at >= commit.valid_until:
+        raise ApprovalExpired(
+            f"task {commit.task}: the approval ran out before the start was written; ask again"
+        )
 
 
 def check_claim(task: str | None, *, take_over: bool, holder: str | None) -> None:

@@ -35,7 +35,7 @@ from fencepost.core.entries import (
     kind_of,
     link,
 )
-from fencepost.core.errors import Fenced, TaskConflict
+from fencepost.core.errors import ApprovalExpired, Fenced, TaskConflict
 from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState, allows, state_after
 from fencepost.core.messages import Finish, ToolDefinition, Usage
 from fencepost.ports import Beat, Change, Store, Totals
@@ -206,6 +206,23 @@ class CommitContract:
         await store.intervene(TENANT, "t-1", "ada", lambda _row, _entries, _now: cancelled())
         assert await store.append(lost) == receipt
         assert len(await store.entries(TENANT, "t-1")) == 5
+
+    @pytest.mark.parametrize("left", [1.0, 0.0, -1.0])
+    async def test_a_commit_is_written_only_while_it_is_valid_by_the_clock_of_the_store(
+        self, make_store: MakeStore, clock: FakeClock, left: float
+    ) -> None:
+        store = make_store()
+        holder = await held(store)
+        commit = holder.commit([asked(), started()], valid_until=clock.wall() + left)
+        if left <= 0:
+            with pytest.raises(ApprovalExpired, match="ran out"):
+                await store.append(commit)
+            assert len(await store.entries(TENANT, "t-1")) == 1
+            await holder.append(asked())
+            return
+        receipt = await store.append(commit)
+        clock.advance(60)
+        assert await store.append(commit) == receipt, "what was written in time is not undone by asking later"
 
     async def test_another_commit_at_the_same_seq_is_fenced(self, make_store: MakeStore) -> None:
         store = make_store()

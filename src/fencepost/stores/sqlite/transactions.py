@@ -187,6 +187,7 @@ def append(
     number, was, epoch, seq, chain = found[0]
     if epoch != commit.epoch or seq != commit.seq or was not in commit.states:
         return _earlier(db, commit, state=TaskState(was), epoch=epoch, seq=seq)
+    rules.check_valid(commit, at)
     state, to, totals = TaskState(was), commit.to, commit.totals
     for one in encoded:
         chain = link(chain, one.kind, one.data)
