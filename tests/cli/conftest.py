@@ -95,6 +95,7 @@ class Command:
         process = subprocess.Popen(
             [sys.executable, "-m", "fencepost", *arguments], env=self.environment, cwd=self.folder,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=_hear_signals,  # noqa: PLW1509 - the tests have no threads
         )  # fmt: skip
         self.started.append(process)
         return process
@@ -115,6 +116,12 @@ def fencepost(tmp_path: Path) -> Iterator[Command]:
     yield command
     del os.environ["EFFECTS"]
     command.close()
+
+
+def _hear_signals() -> None:
+    """A signal that is ignored where the tests run (nohup, a background job) would be ignored by the program too."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def heard(process: subprocess.Popen[str], words: str) -> str:
@@ -181,6 +188,7 @@ class Terminal:
 
 
 def _take_the_terminal() -> None:
+    _hear_signals()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
