@@ -742,6 +742,35 @@ CALLS = [
         "ask 2.1",
     ),
     Row(
+        "a body that does not take its arguments is no tool error",
+        reply(
+            replied(1, call("read")),
+            started(1),
+            ended(1, 0, CallStatus.FAILED, failure="invalid_arguments"),
+            recovery=replace(DEFAULT, tool_error=STOP),
+        ),
+        "ask 2.1",
+    ),
+    Row(
+        "a body that does not take its arguments stops by the policy for arguments",
+        reply(
+            replied(1, call("read")),
+            started(1),
+            ended(1, 0, CallStatus.FAILED, failure="invalid_arguments"),
+            recovery=STRICT,
+        ),
+        "stop INVALID_ARGUMENTS",
+    ),
+    Row(
+        "a call whose tool was dropped stops by the policy for unknown tools",
+        reply(
+            replied(1, call("read")),
+            ended(1, 0, CallStatus.FAILED, failure="unknown_tool"),
+            recovery=STRICT,
+        ),
+        "stop TOOL_DENIED",
+    ),
+    Row(
         "an outcome that stays unknown goes on",
         reply(
             replied(1, call("write")),

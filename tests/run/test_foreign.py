@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from fencepost import ArgumentsInvalid, Limits, ModelFailed, Reply, StopReason, ToolFailed, Usage
+from fencepost import ArgumentsInvalid, Limits, ModelFailed, Recovery, Reply, StopReason, ToolFailed, Usage
 from fencepost.core.entries import AttemptFailed, Replied
 from fencepost.core.messages import Finish, ModelProfile, ToolCall, ToolDefinition
+from fencepost.core.recovery import Reaction
 from fencepost.models.scripted import call, calls, say
 from fencepost.ports import Authorization, CallContext, Prepared
 from fencepost.run.foreign import authorized, describe
@@ -59,6 +61,18 @@ async def test_whatever_a_body_raises_is_one_failed_call(
         look = stage.look(then=raising(error), parallel=when == "beside others")
     result = await stage.play([calls(call("look")), say("done")], look)
     assert (said(result), result.text) == ([("failed", failure)], "done")
+
+
+@pytest.mark.parametrize("field", ["invalid_arguments", "tool_error"])
+async def test_a_body_that_does_not_take_its_arguments_is_met_by_the_policy_for_arguments(
+    stage: Stage, field: str
+) -> None:
+    recovery = replace(Recovery.default(), **{field: Reaction.STOP})
+    look = stage.look(then=raising(ArgumentsInvalid("not these")))
+    script = [calls(call("look")), *([say("done")] if field == "tool_error" else [])]
+    result = await stage.play(script, look, recovery=recovery)
+    stopped = StopReason.INVALID_ARGUMENTS if field == "invalid_arguments" else StopReason.COMPLETED
+    assert result.reason is stopped
 
 
 async def test_a_tool_that_cannot_look_at_its_arguments_does_not_get_them(stage: Stage) -> None:

@@ -123,7 +123,7 @@ def _out_of_time(state: State, limits: Limits, recovery: Recovery) -> Stop:
     reply, answer = state.reply, None
     if reply is not None and _unfit(state, reply, limits, recovery) is None:
         answer = _kept(state, reply)
-    detail = f"the task used its {limits.task_seconds:g} seconds"
+    detail = f"the task may take {limits.task_seconds:g} seconds"
     return Stop(StopReason.TASK_TIMEOUT, detail, answer=answer, partial=answer is not None)
 
 
@@ -365,10 +365,13 @@ def _about_lost(state: State, reply: Replied, recovery: Recovery) -> Move | None
     return AskPeople(tuple(waits), "outcome") if waits else None
 
 
-_STOPPING = {
-    CallStatus.FAILED: ("tool_error", StopReason.TOOL_ERROR),
-    CallStatus.TIMEOUT: ("tool_timeout", StopReason.TOOL_TIMEOUT),
-    CallStatus.DENIED: ("denied", StopReason.TOOL_DENIED),
+# The failures that recovery has a word on: its field and the stop, by what the result says failed, else its status.
+_STOPPING: dict[str, tuple[str, StopReason]] = {
+    "unknown_tool": ("unknown_tool", StopReason.TOOL_DENIED),
+    "invalid_arguments": ("invalid_arguments", StopReason.INVALID_ARGUMENTS),
+    CallStatus.FAILED.value: ("tool_error", StopReason.TOOL_ERROR),
+    CallStatus.TIMEOUT.value: ("tool_timeout", StopReason.TOOL_TIMEOUT),
+    CallStatus.DENIED.value: ("denied", StopReason.TOOL_DENIED),
 }
 
 
@@ -376,9 +379,9 @@ def _failure_that_stops(state: State, recovery: Recovery) -> Stop | None:
     """The first ended call, in order, whose failure ends the task by policy."""
     for call in state.open:
         ended = call.ended
-        if ended is None or ended.status is CallStatus.OK or call.call.refusal is not None:
+        if ended is None or ended.status is CallStatus.OK:
             continue
-        found = _STOPPING.get(ended.status)
+        found = _STOPPING.get(ended.failure) or _STOPPING.get(ended.status.value)
         if found is not None and getattr(recovery, found[0]) is Reaction.STOP:
             return Stop(found[1], f"{call.call.name}: {ended.failure or ended.status.value}")
     return None
