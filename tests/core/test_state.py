@@ -170,6 +170,13 @@ def test_an_id_is_new_in_the_task_or_the_reply_is_marked(first: Any, second: Any
     assert apart.duplicate_id is (duplicate and bool(first.id and first.name))
 
 
+def test_an_id_that_was_sent_in_another_s_place_is_used_up_as_well() -> None:
+    sent = replace(call("read", "provider-id"), sent_id="fp-1-0")
+    answered = replied(1, sent, answer_problem="x", answer_id="a", answer_sent_id="fp-1-1")
+    state = folded(opened(answer="cited"), asked(), answered)
+    assert [state.ids.has(id) for id in ("provider-id", "fp-1-0", "a", "fp-1-1", "j")] == [True] * 4 + [False]
+
+
 @pytest.mark.parametrize("given", ["", "i"])
 def test_an_answer_s_id_counts_too(given: str) -> None:
     body = replied(1, call("read", "i"), answer_problem="x", answer_id=given, answer_sent_id="fp")

@@ -10,8 +10,10 @@ import pytest
 
 from fencepost import CallContext, Limits, Reconciled, Recovery, StopReason
 from fencepost.core.entries import CallEnded, CallStarted, OutcomeResolved
+from fencepost.core.messages import Effect, ToolDefinition
 from fencepost.core.recovery import OnUnknown
 from fencepost.models.scripted import call, calls, say
+from fencepost.ports import Authorization
 from fencepost.service import tasks
 from fencepost.testing import Crashed, Pauses, Place
 from fencepost.testing.pauses import crash
@@ -130,6 +132,31 @@ async def test_an_approved_call_whose_tool_was_dropped_fails_and_runs_nothing(st
     assert [(b.status.value, b.failure) for b in ended] == [("failed", "unknown_tool")]
     assert "the tool act is no longer part of this task" in ended[0].content
     assert (result.text, stage.ran()) == ("done", [])
+
+
+async def test_a_call_whose_tool_an_operator_changed_is_asked_about_by_the_rules_again(stage: Stage) -> None:
+    class Reads(Says):
+        def authorize(self, principal: str, definition: ToolDefinition, arguments: str, /) -> Authorization:
+            word = "allow" if definition.effect is Effect.READ else "ask"
+            return Authorization(word, "", self.version)
+
+    async def leaves(context: CallContext, _: int) -> str:
+        if context.start == 1:
+            stage.live.running["local", "t"].release()  # type: ignore[attr-defined]
+        return "looked"
+
+    script = [calls(call("look"), call("act"), call("scan")), say("done")]
+    tools = stage.look(then=leaves), stage.look("act"), stage.look("scan")
+    agent = stage.agent(script, *tools, boundary=Reads())
+    assert (await stage.run(agent, task="t")).outcome == "released"
+    writes = stage.agent([], tools[0], stage.act(), tools[2], model=agent.model, boundary=Reads())
+    await tasks.accept_definition(stage.store, "t", writes)
+    waiting = await stage.resume(writes, "t")
+    assert [(ask.tool, ask.about) for ask in waiting.asks] == [("act", "approval")]
+    assert stage.ran() == ["look 0", "look 0"]
+    await stage.decide("t", "1.1")
+    assert (await stage.resume(writes, "t")).text == "done"
+    assert stage.ran() == ["look 0", "look 0", "act 0", "scan 0"]
 
 
 async def test_a_lost_write_whose_tool_was_dropped_can_still_be_resolved_and_is_not_run(

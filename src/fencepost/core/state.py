@@ -239,10 +239,14 @@ def _replied(state: State, body: Replied) -> State:
     for call in body.calls:
         duplicate = duplicate or not call.id or not call.name or ids.has(call.id)
         ids = ids.append(None, call.id or None)
+        if call.sent_id != call.id:  # sent out in its place, so nobody else's either (contract 3.5)
+            ids = ids.append(None, call.sent_id)
         sent.append(ToolCall(call.sent_id, call.name, call.arguments))
     if body.answer_sent_id:
         duplicate = duplicate or not body.answer_id or ids.has(body.answer_id)
         ids = ids.append(None, body.answer_id or None)
+        if body.answer_sent_id != body.answer_id:
+            ids = ids.append(None, body.answer_sent_id)
         sent.append(ToolCall(body.answer_sent_id, ANSWER_TOOL, body.answer_arguments))
     messages, size = state.messages, state.size_bytes
     if sent or body.text.strip():  # an empty message is never sent on
@@ -306,9 +310,8 @@ def _ended(state: State, body: CallEnded) -> State:
         done = done.append(Done(body, len(state.writes)), (call.name, call.digest))
     messages, size = state.messages, state.size_bytes
     if len(calls) == 1 or not any(c.phase is not Phase.ENDED for c in calls):
-        for (
-            one
-        ) in calls:  # in the order the model listed them, whatever the order they ended in (contract 2.3)
+        # In the order the model listed them, whatever the order they ended in (contract 2.3).
+        for one in calls:
             ended = one.ended
             assert ended is not None, "a call in phase ENDED holds its end"
             failed = ended.status is not CallStatus.OK
@@ -384,7 +387,16 @@ def _model_asked(state: State, body: ModelAsked) -> State:
 
 
 def _definition_accepted(state: State, body: DefinitionAccepted) -> State:
-    return replace(state, tools={tool.name: tool for tool in body.tools}, instructions=body.instructions)
+    tools = {tool.name: tool for tool in body.tools}
+    # What the rules said of a call was about the tool it had then: without `rules` they are asked again, when
+    # it starts (contract 11.3).
+    calls = tuple(
+        c
+        if tools.get(c.call.name) == state.tools.get(c.call.name)
+        else replace(c, call=replace(c.call, rules=""))
+        for c in state.open
+    )
+    return replace(state, tools=tools, instructions=body.instructions, open=calls)
 
 
 def _child_opened(state: State, body: ChildOpened) -> State:

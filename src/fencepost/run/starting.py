@@ -48,7 +48,7 @@ class Starts(Struct, frozen=True, gc=False):
         """Why a call that was allowed may not start now: rules are live, and the stricter wins (contract 11.3)."""
         call, boundary = state.open[position], self.boundary
         approved = call.decision == "approved"
-        if call.call.rules == boundary.version and not approved:
+        if call.call.rules and call.call.rules == boundary.version and not approved:
             return None
         definition = state.tools.get(call.call.name)
         if definition is None:
