@@ -230,22 +230,25 @@ async def test_a_group_cancelled_from_outside_is_lost_and_the_task_given_back(st
 
 
 class Parked:
-    """A store whose appends of one number, or releases, wait to be let go before they are made."""
+    """A store in which a commit is made, or a release is not made yet, and waits to be let go.
 
-    def __init__(self, store: Any, number: int | None) -> None:
-        self._store, self._number = store, number
+    `numbers` are those of the commits; none of them parks the releases.
+    """
+
+    def __init__(self, store: Any, *numbers: int) -> None:
+        self._store, self._numbers = store, numbers
         self.commits: list[Commit] = []
         self.reached, self.go = asyncio.Event(), asyncio.Event()
 
     async def append(self, commit: Commit, /) -> Receipt:
         self.commits.append(commit)
         receipt: Receipt = await self._store.append(commit)
-        if len(self.commits) == self._number:
+        if len(self.commits) in self._numbers:
             await self._park()
         return receipt
 
     async def release(self, *given: Any, **named: Any) -> None:
-        if self._number is None:
+        if not self._numbers:
             await self._park()
         await self._store.release(*given, **named)
 
@@ -257,26 +260,30 @@ class Parked:
         return getattr(self._store, name)
 
 
+@pytest.mark.parametrize("times", [1, 3])
 async def test_a_commit_cancelled_from_outside_is_asked_for_by_its_id_and_the_task_given_back(
-    stage: Stage,
+    stage: Stage, times: int
 ) -> None:
-    before, parked = Before(), Parked(stage.store, 2)
+    before, parked = Before(), Parked(stage.store, *range(2, 2 + times))
     stage.store = parked
     agent = stage.agent([calls(call("act")), say("done")], stage.act())
     caller = asyncio.create_task(stage.run(agent, task="t"))
-    await held(parked.reached)
-    for task in before.others():
-        if task is not caller:
-            task.cancel()
+    for _ in range(times):
+        await held(parked.reached)
+        parked.reached.clear()
+        for task in before.others():
+            if task is not caller:
+                task.cancel()
     result = await caller
     assert (result.outcome, result.state) == ("released", TaskState.READY_TO_RESUME)
-    second, third = parked.commits[1:3]
-    assert (second.commit_id, second.bodies) == (third.commit_id, third.bodies)
+    asked = parked.commits[1 : 2 + times]
+    assert len(asked) == 1 + times
+    assert len({(commit.commit_id, commit.bodies) for commit in asked}) == 1
     assert sum(isinstance(e.body, Replied) for e in result.entries) == 1
 
 
 async def test_a_release_in_flight_is_not_cancelled(stage: Stage) -> None:
-    parked = Parked(stage.store, None)
+    parked = Parked(stage.store)
     stage.store = parked
     before, begun = Before(), asyncio.Event()
 
@@ -304,7 +311,7 @@ async def test_a_store_that_cancels_a_write_by_itself_ends_the_run_and_leaves_th
         async def append(self, commit: Commit, /) -> Receipt:
             raise asyncio.CancelledError
 
-    kept, stage.store = stage.store, Broken(stage.store, 0)
+    kept, stage.store = stage.store, Broken(stage.store)
     agent = stage.agent([say("done")])
     with pytest.raises(asyncio.CancelledError):
         await stage.run(agent, task="t")

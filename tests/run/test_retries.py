@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fencepost import ModelFailed, Result, StopReason, Usage
+from fencepost import Limits, ModelFailed, Result, StopReason, Usage
 from fencepost.core.entries import AttemptFailed, ModelAsked
 from fencepost.models.scripted import say
 from fencepost.testing import FakeClock
@@ -81,3 +81,20 @@ async def test_a_pause_must_end_before_the_task_does(
     result = await stage.play(script, options={"clock": clock})
     assert len([e for e in result.entries if isinstance(e.body, ModelAsked)]) == attempts
     assert result.reason is (StopReason.COMPLETED if attempts == 2 else StopReason.TASK_TIMEOUT)
+
+
+async def test_an_attempt_after_a_pause_gets_only_the_time_that_is_left(
+    stage: Stage, clock: FakeClock
+) -> None:
+    limits = Limits(steps=5, task_seconds=8)
+    agent = stage.agent([busy(retry_after=5), say("done")], limits=limits)
+    result = await stage.run(agent, clock=clock)
+    assert [request.seconds for request in agent.model.requests] == [8, 3]  # type: ignore[attr-defined]
+    assert [e.seconds for e in result.entries if isinstance(e.body, ModelAsked)] == [0, 5]
+
+
+async def test_a_pause_that_would_outlast_the_task_is_not_counted_as_time_used(
+    stage: Stage, clock: FakeClock
+) -> None:
+    result = await stage.play([busy(retry_after=601)], options={"clock": clock})
+    assert (result.reason, result.row.seconds) == (StopReason.TASK_TIMEOUT, 0)

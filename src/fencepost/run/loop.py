@@ -113,7 +113,7 @@ class Run:
         self._monotonic = world.clock.monotonic
         self._append = world.store.append
         self._began = self._monotonic()
-        self._used = row.seconds  # task seconds at the last decision
+        self._used = row.seconds  # task seconds at the last decision or commit
         self._store_at, self._store_mark = row.updated_at, self._began
         self.lease_until: float | None = None
         self._pending: list[EntryBody] = []
@@ -157,11 +157,7 @@ class Run:
 
     def seconds(self) -> float:
         """Task time used so far, seconds (contract 6.4)."""
-        used = self._base_seconds + self._monotonic() - self._began
-        if self._out_of_time and used < self.limits.task_seconds:
-            used = self.limits.task_seconds
-        self._used = used
-        return used
+        return self._base_seconds + self._monotonic() - self._began
 
     # -- the loop
 
@@ -205,7 +201,9 @@ class Run:
         while True:
             if self.lost is not None:
                 return await self._leave()
-            move = decide(self.state, self.seconds())
+            used = self._used = self.seconds()
+            # A pause that would outlast the task ends it now: nobody waits for a deadline that is certain.
+            move = decide(self.state, self.limits.task_seconds if self._out_of_time else used)
             match move:
                 case StartCalls():
                     await self._start(move.positions)
@@ -276,7 +274,7 @@ class Run:
         bodies = tuple(self._pending)
         seq, state, lease = self.seq, self.state, self.lease
         totals = Totals(state.tokens, state.cost_nano, state.steps, state.calls)
-        seconds = self._used
+        seconds = self._used = self.seconds()
         waits = state.waits_for if to is TaskState.WAITING_APPROVAL else ""
         commit = Commit(
             self.tenant,
@@ -298,14 +296,15 @@ class Run:
             settle=tuple(self._settle) if self._settle else (),
             artifacts=tuple(self._artifacts) if self._artifacts else (),
         )
-        try:
-            receipt = await self._append(commit)
-        except asyncio.CancelledError:
-            # From outside, in mid-commit: the same commit id again tells how that ended (contract 7.3).
-            if not take_back_cancel():
-                raise
-            self.lost = self.lost or Lost.RELEASE
-            receipt = await self._append(commit)
+        receipt = None
+        while receipt is None:
+            try:
+                receipt = await self._append(commit)
+            except asyncio.CancelledError:
+                # From outside, in mid-commit: the same commit id again tells how that ended (contract 7.3).
+                if not take_back_cancel():
+                    raise
+                self.lost = self.lost or Lost.RELEASE
         self._pending.clear()
         if self._settle or self._artifacts:
             self._settle.clear()
@@ -332,7 +331,7 @@ class Run:
         if self.lost is not None or (self.lease_until is not None and not self._owns()):
             self._conclude(asked, Lost.RELEASE)
             return
-        seconds = min(self.limits.model_seconds, self.limits.task_seconds - self._used)
+        seconds = min(self.limits.model_seconds, max(0.0, self.limits.task_seconds - self._used))
         request = ModelRequest(
             self._instructions,
             self.state.messages,
