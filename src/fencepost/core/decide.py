@@ -166,7 +166,7 @@ def _ask(state: State, limits: Limits, delay: float = 0.0) -> Move:
 def _follow(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move:
     """What an accepted reply leads to."""
     ended = flying = lost = 0
-    fresh = True
+    fresh, allowed = True, state.calls <= limits.tool_calls
     for call in state.open:
         phase = call.phase
         if phase is Phase.ENDED:
@@ -177,9 +177,11 @@ def _follow(state: State, reply: Replied, limits: Limits, recovery: Recovery) ->
             lost += 1
         if phase is not Phase.ASKED or call.starts or call.decision:
             fresh = False
+        if call.call.verdict is not Verdict.ALLOW:  # denied, refused, or to be asked about
+            allowed = False
     if ended and ended == len(state.open):
         return _after_calls(state, limits, recovery)
-    if fresh and (move := _before_any_call(state, reply, limits, recovery)) is not None:
+    if fresh and (move := _before_any_call(state, reply, limits, recovery, allowed=allowed)) is not None:
         return move
     if not flying:
         if lost and (move := _about_lost(state, reply, recovery)) is not None:
@@ -190,10 +192,12 @@ def _follow(state: State, reply: Replied, limits: Limits, recovery: Recovery) ->
             return Record(closed)
         if asks := _to_ask(state):
             return AskPeople(asks, "approval")
-    return _start(state, limits, recovery, flying)
+    return _start(state, limits, recovery, flying=flying)
 
 
-def _before_any_call(state: State, reply: Replied, limits: Limits, recovery: Recovery) -> Move | None:
+def _before_any_call(
+    state: State, reply: Replied, limits: Limits, recovery: Recovery, *, allowed: bool
+) -> Move | None:
     """What a reply of which nothing has happened yet leads to, unless its calls may be looked at one by one."""
     if (unfit := _unfit(state, reply, limits, recovery)) is not None:
         return unfit
@@ -203,6 +207,8 @@ def _before_any_call(state: State, reply: Replied, limits: Limits, recovery: Rec
         return _cited(state, reply, limits, recovery)
     if not reply.calls:
         return _plain(state, reply)
+    if allowed:  # the usual reply: nothing of it is to be closed or asked about first
+        return _start(state, limits, recovery, flying=0)
     return _refused_outright(state, limits, recovery)
 
 
@@ -423,7 +429,7 @@ def _to_ask(state: State) -> tuple[int, ...]:
     return asks
 
 
-def _start(state: State, limits: Limits, recovery: Recovery, flying: int) -> Move:
+def _start(state: State, limits: Limits, recovery: Recovery, *, flying: int) -> Move:
     """Start what may start now: one call, or adjacent parallel ones up to the cap (contract 2.5)."""
     room = limits.parallel_calls - flying
     starts: list[int] = []

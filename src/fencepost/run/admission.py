@@ -52,24 +52,20 @@ def admit(
     cited = state.opened is not None and state.opened.answer == "cited"
     finish = _finish(reply.finish)
     executable = finish is Finish.TOOL_CALLS or finish is Finish.STOP
-    answers = [c for c in reply.calls if cited and c.name == ANSWER_TOOL]
+    answers = [c for c in reply.calls if c.name == ANSWER_TOOL] if cited else []
     ordinary = tuple(c for c in reply.calls if c.name != ANSWER_TOOL) if answers else reply.calls
     calls: list[AdmittedCall] = []
     prepared = {} if ordinary else _NO_PREPARED
     sent: set[str] = set()
     for position, call in enumerate(ordinary):
-        admitted = _look_at(
-            call,
-            _sent_id(call.id, state, sent, step, position),
-            tools,
-            boundary,
-            principal,
-            executable=executable,
+        given = _given_id(call.id)
+        sent_id = _sent_id(call.id, given, state, sent, step=step, position=position)
+        admitted, may_run = _look_at(
+            call, tools, boundary, principal, given=given, sent_id=sent_id, executable=executable
         )
-        if isinstance(admitted, tuple):
-            prepared[position] = admitted[1]
-            admitted = admitted[0]
         calls.append(admitted)
+        if may_run is not None:
+            prepared[position] = may_run
     entry = Replied(
         step,
         attempt,
@@ -96,7 +92,7 @@ def _finish(said: object) -> Finish:
 
 def believable(usage: Usage | None) -> Usage | None:
     """The usage without what no provider can mean: less than nothing is unknown, so it refunds no budget."""
-    if usage is None or not any(n is not None and n < 0 for n in structs.astuple(usage)):
+    if usage is None or min(filter(None, structs.astuple(usage)), default=0) >= 0:
         return usage
     return Usage(*(None if n is not None and n < 0 else n for n in structs.astuple(usage)))
 
@@ -120,16 +116,10 @@ def _given_id(given: object) -> str:
     return _printable(given) if isinstance(given, str) and len(given) <= ID_CHARS_MOST else ""
 
 
-def _sent_id(given: object, state: State, sent: set[str], step: int, position: int) -> str:
-    """The id that goes back to the provider: the one it sent if that is usable, else one that replays the same."""
+def _sent_id(came: object, given: str, state: State, sent: set[str], *, step: int, position: int) -> str:
+    """The id that goes back to the provider: what came if that is usable, else one that replays the same."""
     ids = state.ids
-    if (
-        isinstance(given, str)
-        and 0 < len(given) <= ID_CHARS_MOST
-        and given not in sent
-        and not ids.has(given)
-        and _printable(given) == given
-    ):
+    if given and given == came and given not in sent and not ids.has(given):
         sent.add(given)
         return given
     minted, tail = f"fp-{step}-{position}", 0
@@ -142,25 +132,25 @@ def _sent_id(given: object, state: State, sent: set[str], step: int, position: i
 
 def _look_at(
     call: ToolCall,
-    sent_id: str,
     tools: Mapping[str, Tool],
     boundary: Boundary,
     principal: str,
     *,
+    given: str,
+    sent_id: str,
     executable: bool,
-) -> AdmittedCall | tuple[AdmittedCall, Prepared]:
-    given = _given_id(call.id)
+) -> tuple[AdmittedCall, Prepared | None]:
     tool = tools.get(call.name)
     if tool is None:
-        return _unknown(call, given, sent_id, tools)
+        return _unknown(call, given, sent_id, tools), None
     if not executable:  # nothing of it may run, so its arguments are only kept
-        return _refused(call, given, sent_id, "not_executed", "not executed")
+        return _refused(call, given, sent_id, "not_executed", "not executed"), None
     try:
         prepared = tool.prepare(call.arguments)
     except ArgumentsInvalid as why:
-        return _refused(call, given, sent_id, "invalid_arguments", str(why))
+        return _refused(call, given, sent_id, "invalid_arguments", str(why)), None
     except Exception as error:  # noqa: BLE001 - foreign code: what cannot look at arguments does not get them
-        return _refused(call, given, sent_id, "invalid_arguments", f"not checked: {describe(error)}")
+        return _refused(call, given, sent_id, "invalid_arguments", f"not checked: {describe(error)}"), None
     verdict = authorized(boundary, principal, tool.definition, prepared.canonical)
     admitted = AdmittedCall(
         given,
@@ -225,8 +215,9 @@ def _with_answer(
             entry, answer_problem="plain text is no answer here; call the tool answer with citations"
         )
     first = answers[0]
-    sent_id = _sent_id(first.id, state, sent, entry.step, len(entry.calls))
-    entry = replace(entry, answer_id=_given_id(first.id), answer_sent_id=sent_id, answer_arguments="{}")
+    given = _given_id(first.id)
+    sent_id = _sent_id(first.id, given, state, sent, step=entry.step, position=len(entry.calls))
+    entry = replace(entry, answer_id=given, answer_sent_id=sent_id, answer_arguments="{}")
     if len(answers) > 1:
         return replace(entry, answer_problem=f"{len(answers)} answers in one reply; give one")
     return _parsed(entry, first.arguments, from_call=True)

@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from fencepost.ports import CallContext
 from fencepost.run.late import LateShelf
 from fencepost.run.perform import Call, Lost, Outcome, Raised, Returned, is_cancelled
 
@@ -59,13 +58,13 @@ class Flights:
         """Whether `fetch` would return at once."""
         return bool(self._landed)
 
-    def take_off(self, call: Call, context: CallContext) -> None:
+    def take_off(self, call: Call) -> None:
         """Run the call in a task of its own, until its deadline."""
         flight = Flight(call)
-        self._up[call.position] = flight
-        flight.task = self._loop.create_task(_fly(call, context))
+        self._up[call.context.position] = flight
+        flight.task = self._loop.create_task(_fly(call))
         flight.task.add_done_callback(lambda task: self._ended(flight, task))
-        flight.timer = self._loop.call_later(call.seconds, self._cancel, flight, Lost.TIMEOUT)
+        flight.timer = self._loop.call_later(call.context.seconds, self._cancel, flight, Lost.TIMEOUT)
 
     def cancel(self, why: Lost) -> None:
         """Ask every call in flight to end."""
@@ -84,7 +83,7 @@ class Flights:
             finally:
                 self._wake = None
         flight, outcome = self._landed.popleft()
-        self._up.pop(flight.call.position, None)
+        self._up.pop(flight.call.context.position, None)
         return flight.call, outcome
 
     def forget(self) -> None:
@@ -149,9 +148,9 @@ def take_back_cancel() -> bool:
     return asked
 
 
-async def _fly(call: Call, context: CallContext) -> Returned | Raised:
+async def _fly(call: Call) -> Returned | Raised:
     """Run a call in this task of its own."""
     try:
-        return Returned(await call.tool.run(call.prepared, context))
+        return Returned(await call.tool.run(call.prepared, call.context))
     except BaseException as error:  # noqa: BLE001 - foreign code makes one failed call (contract 5.2)
         return Raised(error)

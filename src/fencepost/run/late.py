@@ -38,7 +38,7 @@ class LateShelf:
             return
         assert not isinstance(outcome, Lost)
         body, _ = ended(call, outcome, self._limits)
-        await self._record(body, call.start)
+        await self._record(body, call.context.start)
 
     async def put_refused(self, bodies: Iterable[object], state: State) -> None:
         """Record the results a refused commit did not take: they are late, not lost (contract 1)."""

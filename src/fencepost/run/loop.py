@@ -378,17 +378,18 @@ class Run:
             self._undo(*undo)
             await self._object(calls)
             return
-        started = [call.position for call in calls]
-        names = [(self.state.open[call.position].operation, call.step, call.position) for call in calls]
+        call, at = calls[0], calls[0].context
+        started = [each.context.position for each in calls]
+        operation = (call.operation, at.step, at.position)  # there is but one: see `_note_starts`
         try:
             await self.commit(
                 TaskState.RUNNING,
-                tuple(name for name in names if name[0]),
+                (operation,) if call.operation else (),
                 self._starts.valid_until(self.state, started),
             )
         except OperationTaken as taken:
             self._undo(*undo)
-            self.note(earlier(calls[0], taken))
+            self.note(earlier(call, taken))
             return
         except ApprovalExpired:
             self._undo(*undo)
@@ -397,26 +398,22 @@ class Run:
         if self.lost is not None or (self.lease_until is not None and not self._owns()):
             self.state = lost(self.state, started, cause="release")
             return
-        if len(positions) == 1 and not self._flights and not calls[0].tool.threaded:
-            call = calls[0]
-            try:
-                running = call.tool.run(call.prepared, self._context(call))
-            except BaseException as error:  # noqa: BLE001 - foreign code may fail before its first await
-                self._conclude(call, Raised(error))
-                return
-            self._conclude(call, await self._inline(call, running, call.seconds))
+        if len(positions) > 1 or self._flights or call.tool.threaded:
+            for each in calls:
+                self._flights.take_off(each)
             return
-        for call in calls:
-            self._flights.take_off(call, self._context(call))
-
-    def _context(self, call: Call) -> CallContext:
-        return self._starts.context(call.step, call.position, call.start, seconds=call.seconds)
+        try:
+            running = call.tool.run(call.prepared, at)
+        except BaseException as error:  # noqa: BLE001 - foreign code may fail before its first await
+            self._conclude(call, Raised(error))
+            return
+        self._conclude(call, await self._inline(call, running, at.seconds))
 
     def _note_starts(self, positions: tuple[int, ...]) -> list[Call] | EntryBody:
         """Note the starts of these calls, or what one of them leads to instead."""
         calls: list[Call] = []
         for position in positions:
-            objection = self._starts.objection(self.state, position, self._store_now())
+            objection = self._starts.objection(self.state, position, self._store_now)
             if objection is not None:
                 return objection
             starting = self._starts.prepare(
@@ -582,7 +579,8 @@ class Run:
         self.note(entry)
 
     def _call_ended(self, call: Call, outcome: Outcome) -> None:
-        known = self.state.open[call.position]
+        position = call.context.position
+        known = self.state.open[position]
         write = effect_of(self.state, known.call) is Effect.WRITE
         if write and isinstance(outcome, Raised) and isinstance(outcome.error, OutcomeUnknown):
             outcome = Lost.UNKNOWN  # the tool itself has no verdict (contract 8.3)
@@ -590,7 +588,7 @@ class Run:
             if outcome is Lost.TIMEOUT and not write:
                 self.note(timed_out(call))
             else:
-                self.state = lost(self.state, (call.position,), cause=outcome.value)
+                self.state = lost(self.state, (position,), cause=outcome.value)
             return
         body, whole = ended(call, outcome, self.limits)
         if whole is not None:

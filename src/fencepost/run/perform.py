@@ -18,7 +18,7 @@ from fencepost.core.errors import ArgumentsInvalid, ModelFailed, ToolFailed
 from fencepost.core.limits import LARGEST, Limits
 from fencepost.core.state import RELEASED, State
 from fencepost.core.values import stored
-from fencepost.ports import Prepared, Reconciled, Tool
+from fencepost.ports import CallContext, Prepared, Reconciled, Tool
 from fencepost.run.admission import believable, charge
 from fencepost.run.foreign import DETAIL_CHARS_MOST, describe, words_of
 
@@ -58,13 +58,10 @@ def is_cancelled(outcome: Outcome) -> bool:
 class Call(Struct, frozen=True, gc=False):
     """One start of one call: what is needed to run it and to say what came of it."""
 
-    step: int
-    position: int
-    start: int
-    key: str
     tool: Tool
     prepared: Prepared
-    seconds: float
+    context: CallContext
+    operation: str
 
 
 def ended(call: Call, outcome: Returned | Raised, limits: Limits) -> tuple[CallEnded, bytes | None]:
@@ -73,8 +70,8 @@ def ended(call: Call, outcome: Returned | Raised, limits: Limits) -> tuple[CallE
         return _failed(call, outcome.error, limits), None
     value = stored(outcome.value, limit=limits.result_bytes)
     body = CallEnded(
-        call.step,
-        call.position,
+        call.context.step,
+        call.context.position,
         CallStatus.OK,
         value.text,
         json=value.json,
@@ -96,8 +93,8 @@ def _failed(call: Call, error: BaseException, limits: Limits) -> CallEnded:
         said, failure = f"{call.tool.definition.name} failed with {describe(error)}", "tool_error"
     text = stored(said, limit=min(DETAIL_CHARS_MOST, limits.result_bytes))
     return CallEnded(
-        call.step,
-        call.position,
+        call.context.step,
+        call.context.position,
         CallStatus.FAILED,
         text.text,
         failure=failure,
@@ -116,8 +113,9 @@ def refused(step: int, position: int, tool: str, error: Exception) -> CallEnded:
 
 def timed_out(call: Call) -> CallEnded:
     """The result of a call that may be made again and did not end in time."""
-    said = f"{call.tool.definition.name} did not end within {call.seconds:g} s"
-    return CallEnded(call.step, call.position, CallStatus.TIMEOUT, said, failure="timeout")
+    context = call.context
+    said = f"{call.tool.definition.name} did not end within {context.seconds:g} s"
+    return CallEnded(context.step, context.position, CallStatus.TIMEOUT, said, failure="timeout")
 
 
 def attempt_failed(state: State, outcome: Raised | Lost, seconds: float) -> AttemptFailed:

@@ -5,7 +5,7 @@ Nothing here is committed and nothing runs; the loop does both with what it is g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -44,7 +44,7 @@ class Starts(Struct, frozen=True, gc=False):
             cause=known.cause or known.call.reason,
         )
 
-    def objection(self, state: State, position: int, now: float) -> EntryBody | None:
+    def objection(self, state: State, position: int, now: Callable[[], float]) -> EntryBody | None:
         """Why a call that was allowed may not start now: rules are live, and the stricter wins (contract 11.3)."""
         call, boundary = state.open[position], self.boundary
         approved = call.decision == "approved"
@@ -62,10 +62,10 @@ class Starts(Struct, frozen=True, gc=False):
             return None
         ask = call.asked if approved else None
         if ask is not None and (ask.rules, ask.definition) == (boundary.version, definition.digest):
-            expired = ask.expires_at is not None and ask.expires_at <= now
+            expired = ask.expires_at is not None and ask.expires_at <= now()
             if not expired:
                 return None
-        return ApprovalAsked((self.question(state, position, "approval", now),))
+        return ApprovalAsked((self.question(state, position, "approval", now()),))
 
     def ask_again(self, state: State, positions: Iterable[int], now: float) -> ApprovalAsked:
         """The questions about the calls whose approvals ran out while their start was being committed."""
@@ -103,19 +103,14 @@ class Starts(Struct, frozen=True, gc=False):
             operation = tool.operation_key(prepared) or ""
         except Exception as error:  # noqa: BLE001 - foreign code makes one failed call (contract 5.2)
             return refused(reply.step, position, tool.definition.name, error)
-        key, start = self.key(reply.step, position), known.starts + 1
-        call = Call(
-            reply.step, position, start, key, tool, prepared, min(tool.definition.timeout or usual, left)
-        )
-        return call, CallStarted(reply.step, position, start, key, operation)
-
-    def key(self, step: int, position: int) -> str:
-        """The idempotency key of a call, the same at every start (contract 8.2)."""
-        return f"{self.task}:{step}.{position}"
+        seconds = min(tool.definition.timeout or usual, left)
+        context = self.context(reply.step, position, known.starts + 1, seconds=seconds)
+        started = CallStarted(reply.step, position, context.start, context.key, operation)
+        return Call(tool, prepared, context, operation), started
 
     def context(self, step: int, position: int, start: int, *, seconds: float) -> CallContext:
-        """What the body of a call may know of it."""
-        key = self.key(step, position)
+        """What the body of a call may know of it; its key is the same at every start (contract 8.2)."""
+        key = f"{self.task}:{step}.{position}"
         return CallContext(self.task, self.tenant, self.principal, step, position, start, key, seconds)
 
 
@@ -124,15 +119,17 @@ def earlier(call: Call, taken: OperationTaken) -> CallEnded:
     if taken.status == "succeeded":
         value = stored(taken.content, limit=max(len(taken.content.encode()), 1))
         return CallEnded(
-            call.step,
-            call.position,
+            call.context.step,
+            call.context.position,
             CallStatus.OK,
             value.text,
             digest=value.digest,
             size_bytes=value.size_bytes,
         )
     said = f"not run again: {taken}"
-    return CallEnded(call.step, call.position, CallStatus.FAILED, said, failure="operation_taken")
+    return CallEnded(
+        call.context.step, call.context.position, CallStatus.FAILED, said, failure="operation_taken"
+    )
 
 
 def _open(state: State, position: int) -> tuple[CallState, Replied]:
