@@ -303,6 +303,29 @@ class AuditRecord(Struct, frozen=True, gc=False):
     at: float = 0.0
 
 
+# Pruning holds the store's lock, so it is done in parts: so many tasks take some tens of milliseconds.
+PRUNED_AT_ONCE = 100
+
+
+class Tombstone(Struct, frozen=True, gc=False):
+    """What is kept of a task that was pruned: who it was, how it ended, and the head of its hash chain.
+
+    `freed_bytes` counts its entries, late records, and the artifacts that nobody else named.
+    """
+
+    tenant: str
+    id: str
+    agent: str
+    state: TaskState
+    reason: StopReason
+    seq: int
+    chain: str
+    created_at: float
+    ended_at: float
+    pruned_at: float
+    freed_bytes: int
+
+
 class Store(Protocol):
     """All that survives: rows, journals, late records, operations, artifacts, audit.
 
@@ -400,6 +423,33 @@ class Store(Protocol):
 
     async def audited(self, tenant: str, /, *, limit: int = 100) -> tuple[AuditRecord, ...]:
         """The tenant's acts, newest first."""
+        ...
+
+    async def prune(
+        self,
+        tenant: str | None,
+        /,
+        *,
+        older_than: float | None = None,
+        keep_bytes: int | None = None,
+        limit: int = PRUNED_AT_ONCE,
+        dry_run: bool = False,
+    ) -> tuple[Tombstone, ...]:
+        """Drop tasks that are over, longest over first, and keep a tombstone of each (contract 12.1).
+
+        Those that ended `older_than` seconds ago or earlier go, and the oldest ones beyond `keep_bytes`; at most
+        `limit` in one transaction, so call it until it returns nothing. A task with a live child or fork stays.
+        `tenant` None means all. Audit records and operation keys stay; an artifact goes with the last task that
+        names it. `dry_run` says what would go.
+        """
+        ...
+
+    async def tombstone(self, tenant: str, task: str, /) -> Tombstone:
+        """What is left of a pruned task, or `TaskNotFound`."""
+        ...
+
+    async def stored_bytes(self, tenant: str | None, /) -> int:
+        """How many bytes of entries, late records and artifacts are kept; None counts every tenant's."""
         ...
 
     async def now(self) -> float:

@@ -34,7 +34,7 @@ from fencepost.stores.sqlite.connection import PRAGMAS, check_place, make_privat
 from fencepost.stores.sqlite.failures import store_failed
 from fencepost.stores.sqlite.migrations import APPLICATION_ID, bundled, identify, migrate
 from fencepost.stores.sqlite.mounts import network_filesystem
-from fencepost.testing.facts import TENANT, asked, claimed_again, ended, held, new_task
+from fencepost.testing.facts import TENANT, asked, claimed_again, ended, held, new_task, opened
 
 Change = Callable[[apsw.Connection], object]
 
@@ -89,7 +89,7 @@ async def test_the_file_says_whose_it_is_and_every_table_is_strict_and_has_rowid
     db = apsw.Connection(str(path))
     tables = db.execute("SELECT name, wr, strict FROM pragma_table_list WHERE schema = 'main'").fetchall()
     ours = {name: (wr, strict) for name, wr, strict in tables if not str(name).startswith("sqlite_")}
-    assert len(ours) == 9
+    assert len(ours) == 10
     assert set(ours.values()) == {(0, 1)}
     assert db.execute("PRAGMA user_version").fetchall() == [(len(bundled()),)]
     db.close()
@@ -112,16 +112,42 @@ async def test_bodies_are_stored_as_the_exact_bytes_the_chain_covers(path: Path)
     db.close()
 
 
-async def test_a_claim_looks_through_runnable_tasks_only_and_looks_a_named_one_up(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "step"),
+    [
+        (sql.QUEUED, "SEARCH tasks USING INDEX tasks_queued (definition=?)"),
+        (sql.NEXT_DEFINITION, "SEARCH tasks USING INDEX tasks_queued (definition>?)"),
+        (sql.LEFT_RUNNING, "SCAN tasks USING INDEX tasks_running"),
+        (sql.NAMED, "SEARCH tasks USING INDEX sqlite_autoindex_tasks_1 (tenant=? AND id=?)"),
+        (sql.OVER, "SCAN t USING INDEX tasks_over"),
+    ],
+)
+async def test_claims_and_prunings_look_only_through_tasks_they_may_take(
+    path: Path, statement: str, step: str
+) -> None:
     store = SqliteStore(path)
-    facts = {"tenant": None, "task": None, "definitions": None, "take_over": False, "now": 0.0}
-    plan = store._writer._db.execute(f"EXPLAIN QUERY PLAN {sql.CANDIDATES}", facts).fetchall()
+    names = ("tenant", "task", "definition", "definitions", "take_over", "now")
+    facts = ("",) if "?" in statement else dict.fromkeys(names)
+    plan = store._writer._db.execute(f"EXPLAIN QUERY PLAN {statement}", facts).fetchall()
     steps = [str(row[3]) for row in plan]
-    assert [step for step in steps if " tasks" in step] == ["SCAN tasks USING INDEX tasks_runnable"]
+    assert step in steps
     assert not [step for step in steps if "TEMP B-TREE" in step]
-    plan = store._writer._db.execute(f"EXPLAIN QUERY PLAN {sql.NAMED}", facts).fetchall()
-    steps = [str(row[3]) for row in plan if " tasks" in str(row[3])]
-    assert steps == ["SEARCH tasks USING INDEX sqlite_autoindex_tasks_1 (tenant=? AND id=?)"]
+    await store.close()
+
+
+async def test_a_claim_takes_the_oldest_of_several_definitions_and_states(path: Path) -> None:
+    moment = [0.0]
+    store = SqliteStore(path, now=lambda: moment[0])
+    for number, definition in enumerate(("b", "a", "c", "a", "b")):
+        moment[0] = float(number)
+        await store.open_task(new_task(f"t-{number}", body=opened(definition=definition)))
+    taken = await store.claim("w", lease_seconds=1.0, definitions={"a"})
+    assert taken is not None
+    moment[0] = 10.0  # its lease is over, and it is older than what is queued but t-0
+    order = []
+    while (claimed := await store.claim("w", lease_seconds=100.0)) is not None:
+        order.append(claimed.row.id)
+    assert order == ["t-0", "t-1", "t-2", "t-3", "t-4"]
     await store.close()
 
 

@@ -71,6 +71,11 @@ async def the_interrupted_write_is_whole_or_absent(
         assert row.seq == expected
     if point.startswith("record_late."):
         assert row.late == (point == "record_late.after")
+    if point.startswith("prune."):
+        pruned = point == "prune.after"
+        assert len(await store.tasks("other")) == (not pruned)
+        if pruned:
+            assert (await store.tombstone("other", "old")).seq == 2
     if point.startswith("audit."):
         assert len(await store.audited(TENANT)) == (point == "audit.after")
     if point.startswith("beat."):

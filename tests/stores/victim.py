@@ -58,6 +58,10 @@ async def everything(path: str, point: str, nth: int) -> None:
     again = await claimed_again(store)
     await store.release(again.lease, seconds=0)
     say("released")
+    old = await held(store, "old", tenant="other")
+    await old.stop()
+    await store.prune("other", older_than=0.0)
+    say("pruned")
 
 
 async def run(path: str, task: str, steps: int, largest: int | None = None) -> None:

@@ -12,6 +12,6 @@ from collections.abc import Callable
 
 Hooks = Callable[[str], None]
 
-WRITES = ("open_task", "claim", "append", "release", "beat", "intervene", "record_late", "audit")
+WRITES = ("open_task", "claim", "append", "release", "beat", "intervene", "record_late", "audit", "prune")
 POINTS = ("before", "inside", "after")
 HOOKS: tuple[str, ...] = tuple(f"{write}.{point}" for write in WRITES for point in POINTS)

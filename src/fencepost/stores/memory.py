@@ -14,19 +14,18 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from fencepost.core.entries import (
-    CHAIN_START,
     ENTRY_VERSION,
+    ChildOpened,
     DefinitionAccepted,
     Entry,
-    Opened,
     Stopped,
     encode_body,
     kind_of,
-    link,
 )
 from fencepost.core.errors import TaskNotFound
-from fencepost.core.lifecycle import TERMINAL, StopReason, TaskState
+from fencepost.core.lifecycle import TERMINAL, TaskState
 from fencepost.ports import (
+    PRUNED_AT_ONCE,
     Act,
     AuditRecord,
     Beat,
@@ -37,59 +36,16 @@ from fencepost.ports import (
     NewTask,
     Receipt,
     TaskRow,
-    Totals,
+    Tombstone,
 )
 from fencepost.stores import rules
+from fencepost.stores.held import HeldTask
 from fencepost.stores.hooks import Hooks
+from fencepost.stores.retention import Bounds, Over, due
 from fencepost.stores.rules import Operation
 
 _RUNNING = TaskState.RUNNING
 Key = tuple[str, str]  # (tenant, task) or (tenant, operation or digest)
-
-
-class _Task:
-    """One task: the row's fields, its journal, and how far the chain has been computed."""
-
-    __slots__ = (
-        "attempts", "created_at", "definition", "entries", "epoch", "expires_at", "head", "head_seq", "late",
-        "lease_until", "new", "not_before", "opened", "opened_id", "reason", "seconds", "seq", "state",
-        "totals", "updated_at", "waiting_for", "worker",
-    )  # fmt: skip
-
-    def __init__(self, new: NewTask, opened: Opened, at: float) -> None:
-        self.new, self.opened, self.opened_id = new, opened, new.commit_id
-        self.definition = opened.definition
-        self.state, self.seq, self.epoch, self.attempts = TaskState.PENDING, 1, 0, 0
-        self.created_at = self.updated_at = at
-        self.seconds, self.totals = 0.0, Totals()
-        self.waiting_for, self.worker = "", ""
-        self.expires_at: float | None = None
-        self.lease_until: float | None = None
-        self.not_before: float | None = None
-        self.reason: StopReason | None = None
-        self.entries = [Entry(1, 0, at, new.by, 0, new.commit_id, 0.0, opened)]
-        self.late: list[LateRecord] = []
-        self.head, self.head_seq = CHAIN_START, 0
-
-    def chain(self) -> str:
-        """The chain head, computed for the entries that came since it was last asked for."""
-        for entry in self.entries[self.head_seq :]:
-            self.head = link(self.head, kind_of(entry.body), encode_body(entry.body))
-        self.head_seq = len(self.entries)
-        return self.head
-
-    def row(self, *, chain: bool = True) -> TaskRow:
-        """The task as the port describes it."""
-        new, opened, totals = self.new, self.opened, self.totals
-        return TaskRow(
-            tenant=new.tenant, id=new.id, agent=opened.agent, requester=opened.requester,
-            definition=self.definition, state=self.state, seq=self.seq, epoch=self.epoch,
-            attempts=self.attempts, created_at=self.created_at, updated_at=self.updated_at,
-            seconds=self.seconds, prompt=opened.prompt, waiting_for=self.waiting_for, reason=self.reason,
-            tokens=totals.tokens, cost_nano=totals.cost_nano, steps=totals.steps, calls=totals.calls,
-            worker=self.worker, lease_until=self.lease_until, not_before=self.not_before,
-            expires_at=self.expires_at, chain=self.chain() if chain else "", late=len(self.late),
-        )  # fmt: skip
 
 
 class MemoryStore:
@@ -101,10 +57,12 @@ class MemoryStore:
     def __init__(self, now: Callable[[], float] = time.time, *, hooks: Hooks | None = None) -> None:
         self._now, self._hooks = now, hooks
         self._lock = threading.Lock()
-        self._tasks: dict[Key, _Task] = {}
-        self._open: dict[Key, _Task] = {}  # what a claim looks through, in order of opening
+        self._tasks: dict[Key, HeldTask] = {}
+        self._open: dict[Key, HeldTask] = {}  # what a claim looks through, in order of opening
         self._operations: dict[Key, Operation] = {}
         self._artifacts: dict[Key, bytes] = {}
+        self._uses: dict[Key, set[str]] = {}  # which tasks of the tenant name an artifact
+        self._tombstones: dict[Key, Tombstone] = {}
         self._audit: list[AuditRecord] = []
 
     def another(self, *, hooks: Hooks | None = None) -> MemoryStore:
@@ -125,7 +83,9 @@ class MemoryStore:
             if task is not None:
                 rules.check_same_task(new, task.opened_id)
                 return task.row()
-            task = _Task(new, opened, self._now())
+            if key in self._tombstones:
+                raise rules.was_pruned(new)
+            task = HeldTask(new, opened, self._now())
             self._pause("open_task.inside")
             self._tasks[key] = self._open[key] = task
             row = task.row()
@@ -213,6 +173,7 @@ class MemoryStore:
                 self._operations.update(operations)
             for digest, data in commit.artifacts:
                 self._artifacts.setdefault((commit.tenant, digest), bytes(data))
+                self._uses.setdefault((commit.tenant, digest), set()).add(commit.task)
             receipt = Receipt(seq, at)
         if hooks is not None:
             hooks("append.after")
@@ -236,7 +197,7 @@ class MemoryStore:
         self._pause("beat.before")
         with self._lock:
             until = self._now() + lease_seconds
-            ours: list[tuple[_Task, Beat]] = []
+            ours: list[tuple[HeldTask, Beat]] = []
             refused = set()
             for beat in beats:
                 task = self._tasks.get((beat.tenant, beat.task))
@@ -304,6 +265,36 @@ class MemoryStore:
             ))  # fmt: skip
         self._pause("audit.after")
 
+    async def prune(
+        self,
+        tenant: str | None,
+        /,
+        *,
+        older_than: float | None = None,
+        keep_bytes: int | None = None,
+        limit: int = PRUNED_AT_ONCE,
+        dry_run: bool = False,
+    ) -> tuple[Tombstone, ...]:
+        """Drop tasks that are over, longest over first, and keep a tombstone of each."""
+        self._pause("prune.before")
+        bounds = Bounds(tenant, older_than, keep_bytes, max(limit, 0))
+        with self._lock:
+            at = self._now()
+            stored = 0 if keep_bytes is None else self._bytes(tenant)
+            found = [one for one, _ in due(self._over(tenant, at), bounds, now=at, stored=stored)]
+            if dry_run:
+                return tuple(found)
+            self._pause("prune.inside")
+            for one in found:
+                del self._tasks[one.tenant, one.id]
+                self._tombstones[one.tenant, one.id] = one
+            for key, users in list(self._uses.items()):
+                users.difference_update(one.id for one in found if one.tenant == key[0])
+                if not users:
+                    del self._uses[key], self._artifacts[key]
+        self._pause("prune.after")
+        return tuple(found)
+
     # --- reads -----------------------------------------------------------------------------------------
 
     async def row(self, tenant: str, task: str, /, *, chain: bool = True) -> TaskRow:
@@ -369,6 +360,19 @@ class MemoryStore:
             raise TaskNotFound(f"there is no artifact {digest} here; look it up under the task that made it")
         return data
 
+    async def tombstone(self, tenant: str, task: str, /) -> Tombstone:
+        """What is left of a pruned task, or `TaskNotFound`."""
+        with self._lock:
+            found = self._tombstones.get((tenant, task))
+        if found is None:
+            raise TaskNotFound(f"no task {task} was pruned here; list the tasks to see which there are")
+        return found
+
+    async def stored_bytes(self, tenant: str | None, /) -> int:
+        """How many bytes of entries, late records and artifacts are kept."""
+        with self._lock:
+            return self._bytes(tenant)
+
     async def late(self, tenant: str, task: str, /) -> tuple[LateRecord, ...]:
         """The late records of a task, oldest first."""
         with self._lock:
@@ -403,20 +407,49 @@ class MemoryStore:
         if self._hooks is not None:
             self._hooks(point)
 
-    def _find(self, tenant: str, task: str) -> _Task:
+    def _find(self, tenant: str, task: str) -> HeldTask:
         found = self._tasks.get((tenant, task))
         if found is None:
             raise TaskNotFound(f"there is no task {task}; list the tasks to see which there are")
         return found
 
-    def _candidates(self, tenant: str | None, task: str | None) -> Iterator[_Task]:
+    def _over(self, tenant: str | None, at: float) -> Iterator[Over]:
+        """The tasks that are over and that no live task came from, longest over first."""
+        kept = {(of, task.opened.parent) for (of, _), task in self._open.items()}
+        over = [one for key, one in self._tasks.items() if key not in self._open and tenant in (None, key[0])]
+        for one in sorted(over, key=lambda task: task.updated_at):  # stable: then in order of opening
+            new, children = one.new, {e.body.child for e in one.entries if type(e.body) is ChildOpened}
+            if (new.tenant, new.id) in kept or any((new.tenant, child) in self._open for child in children):
+                continue
+            assert one.reason is not None, "a task that is over says why"
+            stone = Tombstone(
+                new.tenant, new.id, one.opened.agent, one.state, one.reason, one.seq, one.chain(),
+                one.created_at, one.updated_at, at, one.bytes(),
+            )  # fmt: skip
+            yield Over(stone, tuple(
+                (digest, len(self._artifacts[of, digest]), len(users))
+                for (of, digest), users in self._uses.items()
+                if of == new.tenant and new.id in users
+            ))  # fmt: skip
+
+    def _bytes(self, tenant: str | None) -> int:
+        """What is kept of a tenant, or of all."""
+        tasks = sum(one.bytes() for key, one in self._tasks.items() if tenant in (None, key[0]))
+        return tasks + sum(len(data) for key, data in self._artifacts.items() if tenant in (None, key[0]))
+
+    def _candidates(self, tenant: str | None, task: str | None) -> Iterator[HeldTask]:
         if tenant is not None and task is not None:
             named = self._open.get((tenant, task))
             return iter(() if named is None else (named,))
         return (one for key, one in self._open.items() if tenant in (None, key[0]) and task in (None, key[1]))
 
     def _move(
-        self, task: _Task, to: TaskState, waiting_for: str, expires_at: float | None, stopped: Stopped | None
+        self,
+        task: HeldTask,
+        to: TaskState,
+        waiting_for: str,
+        expires_at: float | None,
+        stopped: Stopped | None,
     ) -> None:
         move = rules.move(to, waiting_for=waiting_for, expires_at=expires_at, stopped=stopped)
         task.state, task.reason = move.state, move.reason
@@ -445,7 +478,7 @@ class MemoryStore:
         return changed
 
 
-def _earlier(task: _Task | None, commit: Commit) -> Receipt:
+def _earlier(task: HeldTask | None, commit: Commit) -> Receipt:
     """The receipt of this very commit if it was written before and its answer was lost, else Fenced."""
     if task is None:
         raise rules.fenced(commit, state=None)

@@ -125,6 +125,11 @@ def check_same_task(new: NewTask, commit_id: str) -> None:
         raise TaskConflict(f"task {new.id} exists already, opened by another request; choose another id")
 
 
+def was_pruned(new: NewTask) -> TaskConflict:
+    """Why the id of a pruned task opens no other one: whoever asks again must not run it twice."""
+    return TaskConflict(f"task {new.id} is over and was pruned; choose another id")
+
+
 def check_valid(commit: Commit, at: float) -> None:
     """Raise ApprovalExpired when what allowed a start is over by the store's clock (contract 11.1)."""
     if commit.valid_until is not None and at >= commit.valid_until:

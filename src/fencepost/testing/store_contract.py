@@ -23,12 +23,15 @@ from fencepost.testing.clock import FakeClock
 from fencepost.testing.store_claims import ClaimContract
 from fencepost.testing.store_commits import CommitContract, MakeStore
 from fencepost.testing.store_interventions import InterventionContract, OverlapContract
+from fencepost.testing.store_retention import RetentionContract
 from fencepost.testing.store_sides import SideContract
 
 __all__ = ["MakeStore", "StoreContract"]
 
 
-class StoreContract(CommitContract, ClaimContract, InterventionContract, OverlapContract, SideContract):
+class StoreContract(
+    CommitContract, ClaimContract, InterventionContract, OverlapContract, SideContract, RetentionContract
+):
     """Everything a store promises, one test a promise."""
 
     @pytest.fixture

@@ -203,6 +203,7 @@ WRITES: dict[str, Callable[[Store, Holder], Awaitable[Any]]] = {
     "record_late": lambda store, _holder: store.record_late(
         LateRecord(TENANT, "t-1", 1, 0, 1, 1, "ok", "late")
     ),
+    "prune": lambda store, _holder: store.prune(TENANT, older_than=0.0),
 }
 
 

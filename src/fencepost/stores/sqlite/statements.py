@@ -85,30 +85,44 @@ ORDER BY number DESC LIMIT ?
 
 # A new task, PENDING at seq 1.
 OPEN = """
-INSERT INTO tasks (tenant, id, created_at, agent, requester, definition, state, seq, epoch, attempts,
+INSERT INTO tasks (tenant, id, created_at, agent, requester, parent, definition, state, seq, epoch, attempts,
   updated_at, seconds, waiting_for, tokens, cost_nano, steps, calls, worker, chain, late)
-VALUES (:tenant, :id, :at, :agent, :requester, :definition, 'PENDING', 1, 0, 0, :at,
+VALUES (:tenant, :id, :at, :agent, :requester, :parent, :definition, 'PENDING', 1, 0, 0, :at,
   0.0, '', 0, 0, 0, 0, '', :chain, 0)
 RETURNING number
 """
 PROMPT = "INSERT INTO prompts (task, prompt) VALUES (?, ?)"
 
-# Who could be claimed, the oldest first, from the partial index alone. The caller takes the first that
+# Who could be claimed, the oldest first, each from a partial index of its own. The caller takes the first that
 # `rules.claimable` agrees to; the times here only keep it from looking through tasks that others run.
-CANDIDATES = """
-SELECT tenant, id, state, not_before, lease_until, worker FROM tasks
-WHERE state IN ('PENDING', 'READY_TO_RESUME', 'RUNNING')
+_CANDIDATE = "SELECT created_at, number, tenant, id, state, not_before, lease_until, worker FROM tasks"
+QUEUED = f"""
+{_CANDIDATE} INDEXED BY tasks_queued
+WHERE state IN ('PENDING', 'READY_TO_RESUME') AND definition = :definition
+  AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:task IS NULL OR id = :task)
+  AND (state != 'READY_TO_RESUME' OR not_before IS NULL OR not_before <= :now)
+ORDER BY created_at, number
+"""
+LEFT_RUNNING = f"""
+{_CANDIDATE} INDEXED BY tasks_running
+WHERE state = 'RUNNING'
   AND (:tenant IS NULL OR tenant = :tenant)
   AND (:task IS NULL OR id = :task)
   AND (:definitions IS NULL OR definition IN (SELECT value FROM json_each(:definitions)))
-  AND (state != 'RUNNING' OR :take_over OR lease_until <= :now)
-  AND (state != 'READY_TO_RESUME' OR not_before IS NULL OR not_before <= :now)
+  AND (:take_over OR lease_until <= :now)
 ORDER BY created_at, number
+"""  # noqa: S608 - put together from the constants above
+
+# The next definition in order that something is queued for: one step in the index, however much is queued.
+NEXT_DEFINITION = """
+SELECT definition FROM tasks INDEXED BY tasks_queued
+WHERE state IN ('PENDING', 'READY_TO_RESUME') AND definition > ? ORDER BY definition LIMIT 1
 """
 
 # The same for one task that is named: it is looked up, whatever else is open.
 NAMED = """
-SELECT tenant, id, state, not_before, lease_until, worker FROM tasks
+SELECT created_at, number, tenant, id, state, not_before, lease_until, worker FROM tasks
 WHERE tenant = :tenant AND id = :task AND state IN ('PENDING', 'READY_TO_RESUME', 'RUNNING')
   AND (:definitions IS NULL OR definition IN (SELECT value FROM json_each(:definitions)))
 """
@@ -188,6 +202,73 @@ COUNT_LATE = "UPDATE tasks SET late = late + 1 WHERE tenant = ? AND id = ?"
 
 # An act of a tenant.
 AUDIT = "INSERT INTO audit (tenant, by, act, task, outcome, detail, at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+# --- retention -----------------------------------------------------------------------------------------
+
+# What is left of a pruned task.
+_TOMBSTONE = """
+  tenant, id, agent, state, reason, seq, chain, created_at, ended_at, pruned_at, freed_bytes
+"""
+TOMBSTONE = f"SELECT {_TOMBSTONE} FROM tombstones WHERE tenant = ? AND id = ?"  # noqa: S608 - a constant
+
+# Tasks that are over and that nobody live came from, the longest over first.
+OVER = """
+SELECT t.number, t.tenant, t.id, t.agent, t.state, t.reason, t.seq, t.chain, t.created_at, t.updated_at
+FROM tasks AS t INDEXED BY tasks_over
+WHERE t.reason IS NOT NULL AND (:tenant IS NULL OR t.tenant = :tenant)
+  AND NOT EXISTS (
+    SELECT 1 FROM tasks AS fork
+    WHERE fork.tenant = t.tenant AND fork.parent = t.id AND fork.parent != '' AND fork.reason IS NULL
+  )
+  AND NOT EXISTS (
+    SELECT 1 FROM entries AS e
+    JOIN tasks AS child ON child.tenant = t.tenant AND child.id = json_extract(CAST(e.body AS TEXT), '$.child')
+    WHERE e.task = t.number AND e.kind = 'ChildOpened' AND child.reason IS NULL
+  )
+ORDER BY t.updated_at, t.number
+"""
+
+# The bytes that one task's entries and late records hold.
+TASK_BYTES = """
+SELECT (SELECT coalesce(sum(length(body)), 0) FROM entries WHERE task = :number)
+     + (SELECT coalesce(sum(length(CAST(content AS BLOB))), 0) FROM late_records WHERE task = :number)
+"""
+
+# The artifacts a task names, with their sizes and with how many tasks of the tenant name them.
+TASK_ARTIFACTS = """
+SELECT a.digest, length(a.data), (
+    SELECT count(*) FROM artifact_uses AS other JOIN tasks ON tasks.number = other.task
+    WHERE other.digest = a.digest AND tasks.tenant = a.tenant
+  )
+FROM artifact_uses AS mine JOIN artifacts AS a ON a.tenant = :tenant AND a.digest = mine.digest
+WHERE mine.task = :number
+"""
+
+# What is stored of a tenant, or of all; nothing of a value is read to know its length.
+STORED_BYTES = """
+SELECT (SELECT coalesce(sum(length(e.body)), 0) FROM tasks JOIN entries AS e ON e.task = tasks.number
+        WHERE :tenant IS NULL OR tenant = :tenant)
+     + (SELECT coalesce(sum(length(CAST(l.content AS BLOB))), 0)
+        FROM tasks JOIN late_records AS l ON l.task = tasks.number WHERE :tenant IS NULL OR tenant = :tenant)
+     + (SELECT coalesce(sum(length(data)), 0) FROM artifacts WHERE :tenant IS NULL OR tenant = :tenant)
+"""
+
+# A task goes, what refers to it first; what is left of it, and its artifacts that nobody names any more.
+DROP = (
+    "DELETE FROM artifact_uses WHERE task = ?",
+    "DELETE FROM late_records WHERE task = ?",
+    "DELETE FROM entries WHERE task = ?",
+    "DELETE FROM prompts WHERE task = ?",
+    "DELETE FROM tasks WHERE number = ?",
+)
+FREE = """
+DELETE FROM artifacts WHERE tenant = :tenant AND digest = :digest AND NOT EXISTS (
+  SELECT 1 FROM artifact_uses JOIN tasks ON tasks.number = artifact_uses.task
+  WHERE artifact_uses.digest = :digest AND tasks.tenant = :tenant
+)
+"""
+BURY = f"INSERT INTO tombstones ({_TOMBSTONE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
 
 
 def fetch(

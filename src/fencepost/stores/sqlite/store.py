@@ -22,6 +22,7 @@ from fencepost.core.entries import Entry
 from fencepost.core.errors import StoreFailed, TaskNotFound
 from fencepost.core.lifecycle import TaskState
 from fencepost.ports import (
+    PRUNED_AT_ONCE,
     Act,
     AuditRecord,
     Beat,
@@ -32,11 +33,13 @@ from fencepost.ports import (
     NewTask,
     Receipt,
     TaskRow,
+    Tombstone,
 )
 from fencepost.stores import rules
 from fencepost.stores.hooks import Hooks
+from fencepost.stores.retention import Bounds
+from fencepost.stores.sqlite import pruning, transactions
 from fencepost.stores.sqlite import statements as sql
-from fencepost.stores.sqlite import transactions
 from fencepost.stores.sqlite.connection import BUSY_SECONDS, Opener
 from fencepost.stores.sqlite.failures import store_failed
 from fencepost.stores.sqlite.statements import fetch
@@ -259,6 +262,35 @@ class SqliteStore:
         except StoreFailed as why:  # a damaged file may also raise instead of answering
             return (str(why),)
         return tuple(line for (line,) in found if line != "ok")
+
+    async def prune(
+        self,
+        tenant: str | None,
+        /,
+        *,
+        older_than: float | None = None,
+        keep_bytes: int | None = None,
+        limit: int = PRUNED_AT_ONCE,
+        dry_run: bool = False,
+    ) -> tuple[Tombstone, ...]:
+        """Drop tasks that are over, longest over first, and keep a tombstone of each.
+
+        What is freed is used again by the file, which does not shrink; `compact` makes it smaller.
+        """
+        bounds = Bounds(tenant, older_than, keep_bytes, max(limit, 0))
+        if dry_run:
+            return self._read(
+                lambda db: tuple(one for _, one in pruning.due(db, bounds, at=self._now())), together=True
+            )
+        return await self._writer.write("prune", lambda db: pruning.prune(db, bounds, at=self._now()))
+
+    async def tombstone(self, tenant: str, task: str, /) -> Tombstone:
+        """What is left of a pruned task, or `TaskNotFound`."""
+        return self._read(lambda db: pruning.read_tombstone(db, tenant, task))
+
+    async def stored_bytes(self, tenant: str | None, /) -> int:
+        """How many bytes of entries, late records and artifacts are kept."""
+        return self._read(lambda db: pruning.stored_bytes(db, tenant))
 
     async def now(self) -> float:
         """The host's time, seconds since 1970."""

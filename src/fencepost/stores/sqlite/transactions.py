@@ -5,8 +5,9 @@ Rule: look, ask `rules`, then write. Every function here may raise, and then not
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -98,10 +99,12 @@ def open_task(db: apsw.Connection, new: NewTask, *, opened: Opened, encoded: Enc
     if earlier:
         rules.check_same_task(new, earlier[0][0])
         return read_row(db, new.tenant, new.id)
+    if fetch(db, sql.TOMBSTONE, (new.tenant, new.id)):
+        raise rules.was_pruned(new)
     chain = link(CHAIN_START, encoded.kind, encoded.data)
     facts = {
         "tenant": new.tenant, "id": new.id, "at": at, "agent": opened.agent, "requester": opened.requester,
-        "definition": opened.definition, "chain": chain,
+        "parent": opened.parent, "definition": opened.definition, "chain": chain,
     }  # fmt: skip
     number = fetch(db, sql.OPEN, facts)[0][0]
     fetch(db, sql.PROMPT, (number, opened.prompt))
@@ -146,10 +149,9 @@ def _first_claimable(
         "tenant": wanted.tenant, "task": wanted.task, "definitions": definitions,
         "take_over": wanted.take_over, "now": at,
     }  # fmt: skip
-    named = wanted.tenant is not None and wanted.task is not None
-    candidates = db.execute(sql.NAMED if named else sql.CANDIDATES, facts)
+    cursors = _candidates(db, wanted, facts)
     try:
-        for tenant, task, state, not_before, lease_until, worker in candidates:
+        for _, _, tenant, task, state, not_before, lease_until, worker in heapq.merge(*cursors):
             if not rules.claimable(
                 TaskState(state), not_before=not_before, lease_until=lease_until, now=at,
                 take_over=rules.takes_over(worker, take_over=wanted.take_over, holder=wanted.holder),
@@ -161,8 +163,24 @@ def _first_claimable(
                 if wanted.task is not None:
                     raise
     finally:
-        candidates.close()  # an unfinished SELECT would make COMMIT fail
+        for cursor in cursors:
+            cursor.close()  # an unfinished SELECT would make COMMIT fail
     return None
+
+
+def _candidates(db: apsw.Connection, wanted: Wanted, facts: dict[str, Any]) -> list[apsw.Cursor]:
+    """Queries that each give candidates oldest first: one a definition, so that other ones are not looked at."""
+    if wanted.tenant is not None and wanted.task is not None:
+        return [db.execute(sql.NAMED, facts)]
+    definitions = set(_queued_definitions(db) if wanted.definitions is None else wanted.definitions)
+    queued = [db.execute(sql.QUEUED, {**facts, "definition": definition}) for definition in definitions]
+    return [*queued, db.execute(sql.LEFT_RUNNING, facts)]
+
+
+def _queued_definitions(db: apsw.Connection) -> Iterator[str]:
+    found = [("",)]
+    while found := fetch(db, sql.NEXT_DEFINITION, found[0]):
+        yield found[0][0]
 
 
 def release(

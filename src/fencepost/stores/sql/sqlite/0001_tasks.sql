@@ -17,6 +17,7 @@ CREATE TABLE tasks (
   created_at  REAL    NOT NULL,
   agent       TEXT    NOT NULL,
   requester   TEXT    NOT NULL,
+  parent      TEXT    NOT NULL,     -- the task it continues, '' for none
   definition  TEXT    NOT NULL,
   state       TEXT    NOT NULL,
   seq         INTEGER NOT NULL,     -- of the last entry
@@ -39,9 +40,12 @@ CREATE TABLE tasks (
   UNIQUE (tenant, id)
 ) STRICT;
 
--- What a claim looks through: tasks that wait for people or are over are not in it and cost it nothing.
-CREATE INDEX tasks_runnable ON tasks (created_at)
-  WHERE state IN ('PENDING', 'READY_TO_RESUME', 'RUNNING');
+-- What a claim looks through. Tasks that wait for people, are over or have another definition cost it nothing.
+CREATE INDEX tasks_queued ON tasks (definition, created_at) WHERE state IN ('PENDING', 'READY_TO_RESUME');
+CREATE INDEX tasks_running ON tasks (created_at) WHERE state = 'RUNNING';
+-- What pruning looks through, oldest end first, and who still needs a task that is over.
+CREATE INDEX tasks_over ON tasks (updated_at) WHERE reason IS NOT NULL;
+CREATE INDEX tasks_of_parent ON tasks (tenant, parent) WHERE parent != '';
 CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX tasks_newest ON tasks (tenant, created_at);
 
@@ -103,6 +107,25 @@ CREATE TABLE artifact_uses (
   task   INTEGER NOT NULL REFERENCES tasks (number),
   digest TEXT    NOT NULL,
   PRIMARY KEY (task, digest)
+) STRICT;
+
+CREATE INDEX artifact_uses_of_digest ON artifact_uses (digest);
+
+-- What is left of a task that was pruned.
+CREATE TABLE tombstones (
+  number      INTEGER PRIMARY KEY,
+  tenant      TEXT    NOT NULL,
+  id          TEXT    NOT NULL,
+  agent       TEXT    NOT NULL,
+  state       TEXT    NOT NULL,
+  reason      TEXT    NOT NULL,
+  seq         INTEGER NOT NULL,
+  chain       TEXT    NOT NULL,     -- the head that anybody's copy of the journal must end with
+  created_at  REAL    NOT NULL,
+  ended_at    REAL    NOT NULL,
+  pruned_at   REAL    NOT NULL,
+  freed_bytes INTEGER NOT NULL,
+  UNIQUE (tenant, id)
 ) STRICT;
 
 -- Acts that changed no journal.
