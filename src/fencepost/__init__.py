@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from fencepost.run.running import Result as Result
     from fencepost.stores.memory import MemoryStore as MemoryStore
     from fencepost.stores.sqlite import SqliteStore as SqliteStore
+    from fencepost.tools.channel import ProcessLimits as ProcessLimits
     from fencepost.tools.function import tool as tool
     from fencepost.tools.rules import Rules as Rules
 
@@ -72,7 +73,7 @@ _HOME = {
     "Agent": "run.agent",
     "Event": "run.live", "Live": "run.live", "Result": "run.running",
     "MemoryStore": "stores.memory", "SqliteStore": "stores.sqlite",
-    "tool": "tools.function", "Rules": "tools.rules",
+    "ProcessLimits": "tools.channel", "tool": "tools.function", "Rules": "tools.rules",
 }  # fmt: skip
 
 __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604 - the names are strings, from the table above

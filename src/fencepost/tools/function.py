@@ -15,7 +15,7 @@ import math
 import re
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
@@ -30,6 +30,9 @@ from fencepost.tools.members import unknown_member_check
 from fencepost.tools.refusal import Described, place_of
 from fencepost.tools.schema import schema_of
 from fencepost.tools.signature import signature_of
+
+if TYPE_CHECKING:
+    from fencepost.tools.channel import ProcessLimits
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")  # what every provider accepts (L05)
 # One paragraph for the model; a manual belongs in the instructions.
@@ -191,13 +194,17 @@ class FunctionTool:
 
     def run(self, prepared: Prepared, context: CallContext, /) -> Awaitable[Any]:
         """The function's own result; whatever it raises is raised here."""
-        values = prepared.values
-        if self._signature.context is not None:
-            values = {**values, self._signature.context: context}
+        values = self.values(prepared, context)
         if self._awaits:
             result: Awaitable[Any] = self._function(**values)
             return result
         return in_thread(self._function, values)
+
+    def values(self, prepared: Prepared, context: CallContext | None, /) -> dict[str, Any]:
+        """What the function is called with: the arguments, and the context where it asks for one."""
+        if self._signature.context is None:
+            return dict(prepared.values)
+        return {**prepared.values, self._signature.context: context}
 
     async def reconcile(self, prepared: Prepared, context: CallContext, /) -> Reconciled:
         """What the tool's own `reconcile(key)` or `reconcile(key, arguments)` says of an earlier start."""
@@ -277,6 +284,8 @@ def tool(
     repeat: Repeat = "stop",
     reconcile: Callable[..., Any] | None = None,
     operation_key: Callable[[dict[str, Any]], str | None] | None = None,
+    isolation: Literal["process"] | None = None,
+    process: ProcessLimits | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 
@@ -286,12 +295,28 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `effect` is what it does to the world (contract 8.1); `parallel` lets it run beside its neighbors;
     `timeout` is in seconds; `repeat="ok"` allows the same call with the same result again; `reconcile(key)`
     says what became of an earlier start; `operation_key(arguments)` names the effect in the whole tenant.
+    `isolation="process"` runs each call in a child process that can be killed, limited by `process`.
     """
     if function is None:
-        return lambda decorated: FunctionTool(decorated, **options)
+        kind = _kind(options)
+        return lambda decorated: kind(decorated, **options)
     if not callable(function):
         raise DefinitionInvalid(f"@tool takes a function, got {type(function).__name__}; options go by name")
     return FunctionTool(function, **options)
+
+
+def _kind(options: dict[str, Any]) -> type[FunctionTool]:
+    """The class of tool that the options ask for; takes the option that says so out of them."""
+    isolation = options.pop("isolation", None)
+    if isolation is None and "process" not in options:
+        return FunctionTool
+    if isolation != "process":
+        raise DefinitionInvalid(
+            f'isolation must be "process" or left out, and process limits need it; got {isolation!r}'
+        )
+    from fencepost.tools.process import ProcessTool
+
+    return ProcessTool
 
 
 # --- threads -----------------------------------------------------------------------------------------------
