@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from fencepost.config import Settings
     from fencepost.run.agent import Agent
     from fencepost.run.live import Live
     from fencepost.run.running import Result
     from fencepost.service.definitions import Source
     from fencepost.stores.sqlite import SqliteStore
+    from fencepost.testing.conformance import Report
 
 # A command's run holds its task for this long after its last sign of life. Seconds: long enough for a machine
 # that stalls, short enough to wait for when nobody can tell whether the process is still there.
@@ -209,6 +212,39 @@ class App:
             take_over=take_from is not None,
             holder=take_from,
         )
+
+    async def conformance(
+        self,
+        subject: str,
+        *,
+        arguments: Mapping[str, Any] | None,
+        slow: Mapping[str, Any] | None,
+        probe: str | None,
+        cut: str | None,
+    ) -> Report:
+        """What the suite for tools, or for models, finds about the subject. Raises DefinitionInvalid."""
+        from fencepost.core.errors import DefinitionInvalid
+        from fencepost.ports import Model, Tool
+        from fencepost.service.definitions import load_object, named_object
+        from fencepost.testing.conformance import check_model, check_tool
+
+        modules: dict[str, ModuleType] = {}  # a probe has to see the very world the tool acts on
+        found = load_object(subject, kinds=(Tool, Model), what="tool or model", modules=modules)
+        if not isinstance(found, Tool):
+            assert isinstance(found, Model)
+            if arguments is not None or slow is not None or probe is not None:
+                raise DefinitionInvalid(
+                    f"{subject} is a model; --arguments, --slow and --probe are for tools"
+                )
+            other = None if cut is None else load_object(cut, kinds=(Model,), what="model", modules=modules)
+            assert other is None or isinstance(other, Model)
+            return await check_model(found, cut=other)
+        if cut is not None:
+            raise DefinitionInvalid(f"{subject} is a tool; --cut is for models")
+        asked: Any = None if probe is None else named_object(probe, what="probe", modules=modules)
+        if asked is not None and not callable(asked):
+            raise DefinitionInvalid(f"{probe} cannot be called; a probe is a function without arguments")
+        return await check_tool(found, arguments=arguments, slow=slow, probe=asked)
 
 
 def _incident(source: Source) -> Agent:

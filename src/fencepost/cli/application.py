@@ -5,12 +5,55 @@ Rule: commands know the core, the service and this protocol. Stores, models and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fencepost.service.definitions import Source
 from fencepost.service.surface import Agent, Live, Result, Store
+
+
+class ConformanceFinding(Protocol):
+    """What became of one rule: "holds", "broken" or "unchecked", and why in one sentence."""
+
+    @property
+    def rule(self) -> str:
+        """The rule's name."""
+        ...
+
+    @property
+    def verdict(self) -> str:
+        """What became of it."""
+        ...
+
+    @property
+    def said(self) -> str:
+        """Why, in one sentence."""
+        ...
+
+
+class ConformanceReport(Protocol):
+    """What a suite found about one tool or model."""
+
+    @property
+    def kind(self) -> str:
+        """Whether it is a "tool" or a "model"."""
+        ...
+
+    @property
+    def subject(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def findings(self) -> Sequence[ConformanceFinding]:
+        """One finding a rule."""
+        ...
+
+    @property
+    def broken(self) -> Sequence[ConformanceFinding]:
+        """The findings whose rule does not hold."""
+        ...
 
 
 class Application(Protocol):
@@ -72,4 +115,16 @@ class Application(Protocol):
         self, agent: Agent, task: str, *, store: Store, live: Live, take_from: str | None
     ) -> Result:
         """Run a task on from where its journal ends; `take_from` is a worker that has ended."""
+        ...
+
+    async def conformance(
+        self,
+        subject: str,
+        *,
+        arguments: Mapping[str, Any] | None,
+        slow: Mapping[str, Any] | None,
+        probe: str | None,
+        cut: str | None,
+    ) -> ConformanceReport:
+        """What the suite for tools, or for models, finds about the subject. Raises DefinitionInvalid."""
         ...

@@ -28,6 +28,7 @@ COMMANDS = {
     "cancel": "tasks:cancel",
     "approvals": "approvals:approvals",
     "outcomes": "outcomes:outcomes",
+    "conformance": "conformance:conformance",
 }
 # What a defect is told as; longer texts are for FENCEPOST_DEBUG.
 DEFECT_CHARS = 300

@@ -63,11 +63,7 @@ def absolute(name: str) -> str:
 
 def load(name: str) -> Agent:
     """The agent at `module:attribute` or `file.py:attribute`: an Agent, or what a function there returns."""
-    place, colon, attribute = name.rpartition(":")
-    if not colon or not place or not attribute.isidentifier():
-        raise DefinitionInvalid(f"{name!r} names no agent; write module:attribute or file.py:attribute")
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
-    found = _attribute(module, attribute, place)
+    found = named_object(name, what="agent")
     if inspect.isclass(found) or isinstance(found, Agent) or not callable(found):
         return _agent(found, name)
     return _agent(_called(found, name), name)
@@ -118,22 +114,22 @@ def _attribute(module: ModuleType, attribute: str, place: str) -> object:
         raise DefinitionInvalid(f"{place} has no attribute {attribute!r}{hint}") from None
 
 
-def _called(function: object, name: str) -> object:
+def _called(function: object, name: str, what: str = "agent") -> object:
     assert callable(function)
     if inspect.iscoroutinefunction(function):
-        raise DefinitionInvalid(f"{name} is async; an agent is made by a plain function, or is an Agent")
+        raise DefinitionInvalid(f"{name} is async; what makes the {what} is a plain function")
     try:
         inspect.signature(function).bind()
     except (TypeError, ValueError):
         raise DefinitionInvalid(
-            f"{name} needs arguments; an agent is made by a function without any"
+            f"{name} needs arguments; what makes the {what} is a function without any"
         ) from None
     try:
         return function()
     except FencepostError as why:
-        raise DefinitionInvalid(f"{name} made no agent: {why}") from why
+        raise DefinitionInvalid(f"{name} made no {what}: {why}") from why
     except (Exception, SystemExit) as why:
-        raise DefinitionInvalid(f"{name} made no agent: {_where(why, name)}") from why
+        raise DefinitionInvalid(f"{name} made no {what}: {_where(why, name)}") from why
 
 
 def _agent(found: object, name: str) -> Agent:
@@ -155,3 +151,35 @@ def _where(why: BaseException, place: str) -> str:
     line = f", {own[-1].filename} line {own[-1].lineno}" if own else f", {place}"
     said = str(why).strip().splitlines()
     return f"{type(why).__name__}{': ' + said[0] if said else ''}{line}"
+
+
+def load_object(
+    name: str, *, kinds: tuple[type, ...], what: str, modules: dict[str, ModuleType] | None = None
+) -> object:
+    """The object at `module:attribute` or `file.py:attribute`, or what a function there returns.
+
+    `kinds` are the types (or runtime-checkable ports) it must have, `what` is that in words; `modules` is as for
+    `named_object`. Raises DefinitionInvalid. An object of one of the kinds is never called, callable or not.
+    """
+    found = named_object(name, what=what, modules=modules)
+    if isinstance(found, kinds) and not inspect.isclass(found):
+        return found
+    made = _called(found, name, what) if callable(found) and not inspect.isclass(found) else found
+    if isinstance(made, kinds) and not inspect.isclass(made):
+        return made
+    kind = made.__name__ if isinstance(made, type) else type(made).__name__
+    raise DefinitionInvalid(f"{name} is a {kind}; it must be a {what}, or a function that returns one")
+
+
+def named_object(name: str, *, what: str, modules: dict[str, ModuleType] | None = None) -> object:
+    """Whatever is at `module:attribute` or `file.py:attribute`, as it is. Raises DefinitionInvalid.
+
+    A file is run each time, as it may have changed; objects that have to share one run of it share `modules`.
+    """
+    place, colon, attribute = name.rpartition(":")
+    if not colon or not place or not attribute.isidentifier():
+        raise DefinitionInvalid(f"{name!r} names no {what}; write module:attribute or file.py:attribute")
+    known = {} if modules is None else modules
+    if place not in known:
+        known[place] = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    return _attribute(known[place], attribute, place)
