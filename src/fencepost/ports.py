@@ -405,8 +405,11 @@ class Store(Protocol):
         """How an operation key of the tenant went: (status, content)."""
         ...
 
-    async def artifact(self, tenant: str, digest: str, /) -> bytes:
-        """The whole of a value that was cut, or `TaskNotFound`."""
+    async def artifact(self, tenant: str, digest: str, /, *, task: str | None = None) -> bytes:
+        """The whole of a value that was cut, or `TaskNotFound`; with `task` only if that task names it.
+
+        `StoreCorrupt` when the task names it and it is gone.
+        """
         ...
 
     async def record_late(self, record: LateRecord, /) -> None:

@@ -19,7 +19,8 @@ from fencepost.core.limits import Limits
 from fencepost.core.messages import Effect, ToolDefinition
 from fencepost.core.recovery import Recovery
 from fencepost.core.state import ANSWER_TOOL
-from fencepost.ports import Authorization, Boundary, Model, Tool
+from fencepost.ports import Authorization, Boundary, Model, Store, Tool
+from fencepost.run.artifacts import READ_ARTIFACT, RESULT_BYTES_LEAST, ReadArtifact
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
@@ -42,7 +43,8 @@ class Agent:
     """Who does a task: a model, tools, instructions, budgets and policies.
 
     `limits` has no default, because `Limits.steps` has none. `answer` is "text", or "cited" for an answer whose
-    claims cite evidence. `boundary` answers allow, ask or deny; the default allows only reading.
+    claims cite evidence. `boundary` answers allow, ask or deny; the default allows only reading. `artifacts` gives
+    the model the tool `read_artifact`, with which it reads the whole of results that it was shown cut.
     """
 
     name: str
@@ -53,11 +55,19 @@ class Agent:
     recovery: Recovery = dataclasses.field(default_factory=Recovery.default)
     answer: Literal["text", "cited"] = "text"
     boundary: Boundary = dataclasses.field(default_factory=DefaultBoundary)
+    artifacts: bool = False
 
     @functools.cached_property
     def by_name(self) -> dict[str, Tool]:
-        """The tools by their names."""
-        return {tool.definition.name: tool for tool in self.tools}
+        """The tools by their names, `read_artifact` included where it is given."""
+        own = {tool.definition.name: tool for tool in self.tools}
+        return {**own, READ_ARTIFACT: ReadArtifact(self.limits.result_bytes)} if self.artifacts else own
+
+    def tools_in(self, store: Store) -> dict[str, Tool]:
+        """The tools by their names, for tasks of this store."""
+        if not self.artifacts:
+            return self.by_name
+        return {**self.by_name, READ_ARTIFACT: ReadArtifact(self.limits.result_bytes, store)}
 
     def check(self) -> None:
         """Raise DefinitionInvalid, saying what to change, unless the agent can be run."""
@@ -84,16 +94,25 @@ class Agent:
                 raise DefinitionInvalid(
                     f"the tool name {ANSWER_TOOL!r} is reserved for cited answers; rename the tool"
                 )
+            if name == READ_ARTIFACT and self.artifacts:
+                raise DefinitionInvalid(
+                    f"the tool name {READ_ARTIFACT!r} is reserved where artifacts are read; rename the tool"
+                )
             if name in seen:
                 raise DefinitionInvalid(f"two tools are named {name!r}; rename one")
             seen.add(name)
         self.limits.check()
+        if self.artifacts and self.limits.result_bytes < RESULT_BYTES_LEAST:
+            raise DefinitionInvalid(
+                f"limits.result_bytes is {self.limits.result_bytes}; artifacts are read in parts of at least"
+                f" {RESULT_BYTES_LEAST} bytes, so give more"
+            )
         return True
 
     @functools.cached_property
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """The tools as a task is told them, the answer tool included where citations are asked for."""
-        own = tuple(tool.definition for tool in self.tools)
+        own = tuple(tool.definition for tool in self.by_name.values())
         return (*own, ANSWER_DEFINITION) if self.answer == "cited" else own
 
     @functools.cached_property

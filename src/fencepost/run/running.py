@@ -221,7 +221,7 @@ async def resume(
         assert result is not None
         live.publish(Event(result.outcome, tenant, task, result.row.epoch, state=result.state))
         return result
-    world = World(store, agent.model, agent.by_name, agent.boundary, clock, live, approval_seconds)
+    world = World(store, agent.model, agent.tools_in(store), agent.boundary, clock, live, approval_seconds)
     lease_until = None if lease_seconds is None else began + lease_seconds
     return await _drive(world, claimed, lease_seconds=lease_seconds, lease_until=lease_until)
 

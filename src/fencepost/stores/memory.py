@@ -352,11 +352,12 @@ class MemoryStore:
             held = self._operations.get((tenant, key))
         return None if held is None else (held.status, held.content)
 
-    async def artifact(self, tenant: str, digest: str, /) -> bytes:
-        """The whole of a value that was cut, or `TaskNotFound`."""
+    async def artifact(self, tenant: str, digest: str, /, *, task: str | None = None) -> bytes:
+        """The whole of a value that was cut, or `TaskNotFound`; with `task` only if that task names it."""
         with self._lock:
             data = self._artifacts.get((tenant, digest))
-        if data is None:
+            named = task is None or task in self._uses.get((tenant, digest), ())
+        if data is None or not named:
             raise TaskNotFound(f"there is no artifact {digest} here; look it up under the task that made it")
         return data
 

@@ -126,6 +126,23 @@ class SideContract:
         with pytest.raises(TaskNotFound, match="d-3"):
             await store.artifact(TENANT, "d-3")
 
+    async def test_an_artifact_can_be_asked_for_as_a_task_names_it(self, make_store: MakeStore) -> None:
+        store = make_store()
+        for task in ("t-1", "t-2"):
+            holder = await held(store, task)
+            await holder.append(ended(), artifacts=(("shared", b"x"), (f"of {task}", b"y")))
+        assert await store.artifact(TENANT, "shared", task="t-1") == b"x"
+        assert await store.artifact(TENANT, "shared", task="t-2") == b"x"
+        assert await store.artifact(TENANT, "of t-2", task="t-2") == b"y"
+        for tenant, digest, task in (
+            (TENANT, "of t-2", "t-1"),
+            (TENANT, "none", "t-1"),
+            ("other", "shared", "t-1"),
+            (TENANT, "shared", "t-3"),
+        ):
+            with pytest.raises(TaskNotFound):
+                await store.artifact(tenant, digest, task=task)
+
     async def test_late_records_are_kept_in_order_and_counted_and_no_part_of_the_journal(
         self, make_store: MakeStore, clock: FakeClock
     ) -> None:

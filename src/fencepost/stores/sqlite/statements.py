@@ -68,6 +68,13 @@ OPERATION = "SELECT status, content, task, step, position FROM operations WHERE 
 # The whole of a cut value.
 ARTIFACT = "SELECT data FROM artifacts WHERE tenant = ? AND digest = ?"
 
+# The same if this task names it; NULL when it does and there is none.
+ARTIFACT_OF = """
+SELECT a.data FROM tasks JOIN artifact_uses AS u ON u.task = tasks.number
+LEFT JOIN artifacts AS a ON a.tenant = tasks.tenant AND a.digest = u.digest
+WHERE tasks.tenant = ? AND tasks.id = ? AND u.digest = ?
+"""
+
 # The late records of one task, in the order they came.
 LATE = """
 SELECT l.step, l.position, l.start, l.epoch, l.status, l.content, l.at

@@ -19,7 +19,7 @@ from typing import TypeVar
 import apsw
 
 from fencepost.core.entries import Entry
-from fencepost.core.errors import StoreFailed, TaskNotFound
+from fencepost.core.errors import StoreCorrupt, StoreFailed, TaskNotFound
 from fencepost.core.lifecycle import TaskState
 from fencepost.ports import (
     PRUNED_AT_ONCE,
@@ -216,11 +216,19 @@ class SqliteStore:
         found = self._read(lambda db: fetch(db, sql.OPERATION, (tenant, key)))
         return (found[0][0], found[0][1]) if found else None
 
-    async def artifact(self, tenant: str, digest: str, /) -> bytes:
-        """The whole of a value that was cut, or `TaskNotFound`."""
-        found = self._read(lambda db: fetch(db, sql.ARTIFACT, (tenant, digest)))
+    async def artifact(self, tenant: str, digest: str, /, *, task: str | None = None) -> bytes:
+        """The whole of a value that was cut, or `TaskNotFound`; with `task` only if that task names it."""
+        if task is None:
+            found = self._read(lambda db: fetch(db, sql.ARTIFACT, (tenant, digest)))
+        else:
+            found = self._read(lambda db: fetch(db, sql.ARTIFACT_OF, (tenant, task, digest)))
         if not found:
             raise TaskNotFound(f"there is no artifact {digest} here; look it up under the task that made it")
+        if found[0][0] is None:
+            raise StoreCorrupt(
+                f"artifact {digest} is missing, though task {task} names it; the rest can be read, and a"
+                " backup holds it"
+            )
         return bytes(found[0][0])
 
     async def late(self, tenant: str, task: str, /) -> tuple[LateRecord, ...]:
