@@ -268,12 +268,13 @@ def _incident(source: Source) -> Agent:
             f"the model {model!r} cannot be used: this version has no language-model adapters yet, only"
             f" --model {PLAYBOOK}"
         )
+    command = options.get("rollback_command")
     try:
         return incident_agent(
             prometheus=options["prometheus"],
             logs=options["logs"],
             releases=options["releases"],
-            rollback_command=shlex.split(options.get("rollback_command", "")),
+            rollback_command=None if command is None else shlex.split(command),
             rules=Rules.load(options["rules"]) if "rules" in options else None,
             service_label=options.get("service_label", "service"),
             calls=options.get("calls"),

@@ -177,7 +177,13 @@ def given(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         ({"calls": "/nowhere/calls.json"}, "The file of calls '/nowhere/calls.json' cannot be read"),
         ({"calls": __file__}, 'write it as {"caller": ["called", "called"]}.'),
         ({"calls": "/dev/zero"}, "has over 1048576 bytes; cut it."),
+        ({"releases": "/proc"}, "The folder '/proc' is in no git repository; name a git checkout, or"),
+        ({"rollback_command": ()}, "The rollback command is empty; name the program"),
         ({"rollback_command": ("deploy",)}, "The rollback command has no {service}"),
+        (
+            {"rollback_command": ("no-such-program", "{service}", "{release}")},
+            "There is no program 'no-such-program' to roll back with; name one that is on PATH",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_there_is_a_task(
@@ -213,7 +219,7 @@ def test_without_rules_a_rollback_is_asked_about_and_rules_of_ones_own_decide_wh
 
 def test_without_a_command_there_is_no_rollback_tool(tmp_path: Path) -> None:
     without = incident_agent(**given(tmp_path))
-    with_one = incident_agent(**given(tmp_path, rollback_command=("deploy", "{service}", "{release}")))
+    with_one = incident_agent(**given(tmp_path, rollback_command=("true", "{service}", "{release}")))
 
     assert "rollback" not in [one.definition.name for one in without.tools]
     assert "rollback" in [one.definition.name for one in with_one.tools]

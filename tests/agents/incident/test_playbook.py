@@ -87,6 +87,28 @@ async def test_without_a_time_in_the_prompt_the_alert_is_the_present() -> None:
 
     assert windows(result) == {("2026-03-14T09:05:00Z", "2026-03-14T10:12:00Z")}
     assert "release v2.4.1 came shortly before payment" in result.text
+    assert "The prompt names no time, so the present was taken for that of the alert." in result.text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sentence"),
+    [
+        ("Alert at 2026-03-14T10:05:00: payments fail", "the time '2026-03-14T10:05:00' has no time zone"),
+        (
+            "Alert at 2026-03-14 10:05, until 2026-03-14T10:12:00Z",
+            "the time '2026-03-14 10:05' has no time zone",
+        ),
+        ("Alert at 2026-13-45T10:05:00Z.", "the time '2026-13-45T10:05:00Z' is no time"),
+    ],
+)
+async def test_a_time_that_is_not_understood_is_said_so_and_not_taken_for_the_present(
+    prompt: str, sentence: str
+) -> None:
+    result = await run_task(agent(), prompt)
+
+    assert (result.state, result.reason) == (TaskState.FAILED, StopReason.LLM_ERROR)
+    (failed,) = [body for body in bodies(result) if isinstance(body, AttemptFailed)]
+    assert f"In the prompt, {sentence}; write it like 2026-01-31T09:00:00Z." in failed.detail
 
 
 async def test_a_task_that_waited_for_a_day_goes_on_with_the_hours_it_began_with() -> None:
@@ -109,6 +131,7 @@ async def test_a_task_that_waited_for_a_day_goes_on_with_the_hours_it_began_with
         ("at 2026-03-14T10:05:00Z, see until 2026-03-14T10:09:00Z", "10:09:00Z"),
         ("at 2026-03-14T10:05:00Z; a deploy was at 2026-03-14T09:58:20Z", "10:12:00Z"),
         ("at 2026-03-14T11:05:00+01:00", "10:12:00Z"),
+        ("at 2026-03-14T10:05Z.", "10:12:00Z"),
         ("at 0001-01-01T00:00:00Z no clock was set; at 2026-03-14T10:05:00Z", "10:12:00Z"),
     ],
 )

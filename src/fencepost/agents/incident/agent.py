@@ -6,6 +6,7 @@ Written against the public package alone, like any agent of yours would be.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -30,7 +31,7 @@ from fencepost.agents.incident.playbook import Known, Playbook
 from fencepost.agents.incident.sources.bundled import BundledMetrics
 from fencepost.agents.incident.sources.calls import read_calls
 from fencepost.agents.incident.sources.errors import OutcomeUnknown as CommandStopped
-from fencepost.agents.incident.sources.errors import SourceError, Unavailable
+from fencepost.agents.incident.sources.errors import SourceError, Unavailable, Unusable
 from fencepost.agents.incident.sources.logs import LogFiles, LogsConfig
 from fencepost.agents.incident.sources.metrics import Metrics
 from fencepost.agents.incident.sources.releases import (
@@ -106,7 +107,7 @@ def incident_agent(
     prometheus: str,
     logs: str,
     releases: str,
-    rollback_command: Sequence[str] = (),
+    rollback_command: Sequence[str] | None = None,
     rules: Rules | None = None,
     model: Model | None = None,
     service_label: str = "service",
@@ -114,23 +115,39 @@ def incident_agent(
 ) -> Agent:
     """The agent over a Prometheus server, logs, and a git repository or change record.
 
-    `rollback_command` is an argument list with `{service}` and `{release}` as whole arguments, `calls` a
-    JSON file of callers and what they call; `model` None is the playbook. Raises SourceError for an address,
-    path or command that cannot be used; nothing is asked of the server yet.
+    `rollback_command` is an argument list with `{service}` and `{release}` as whole arguments, None for no
+    such tool; `calls` a JSON file of callers and what they call; `model` None is the playbook. Raises
+    SourceError for an address, path or command that cannot be used; nothing is asked of the server yet.
     """
     for what, path in (("logs", logs), ("releases", releases)):
         if not Path(path).exists():
             raise Unavailable(f"There are no {what} at {shown(path)}; name a file or folder that is there.")
-    found: Releases = (
-        GitReleases(GitConfig(repository=releases))
-        if Path(releases).is_dir()
-        else ChangeRecord(ChangeRecordConfig(path=releases))
-    )
-    rollback = RollbackCommand(RollbackConfig(command=tuple(rollback_command))) if rollback_command else None
+    rollback = None if rollback_command is None else _rollback_command(tuple(rollback_command))
     metrics = ConnectedMetrics(prometheus, service_label=service_label)
     graph = {} if calls is None else read_calls(calls)
-    sources = Sources(metrics, LogFiles(LogsConfig(path=logs)), found, rollback, graph)
+    sources = Sources(metrics, LogFiles(LogsConfig(path=logs)), _releases(releases), rollback, graph)
     return build(sources, rules=rules, model=model)
+
+
+def _releases(path: str) -> Releases:
+    folder = Path(path).absolute()
+    if not folder.is_dir():
+        return ChangeRecord(ChangeRecordConfig(path=path))
+    bare = all((folder / name).exists() for name in ("HEAD", "objects", "refs"))
+    if not bare and not any((each / ".git").exists() for each in (folder, *folder.parents)):
+        raise Unusable(
+            f"The folder {shown(path)} is in no git repository; name a git checkout, or a JSON-lines change record."
+        )
+    return GitReleases(GitConfig(repository=path))
+
+
+def _rollback_command(argv: tuple[str, ...]) -> RollbackCommand:
+    command = RollbackCommand(RollbackConfig(command=argv))
+    if shutil.which(argv[0]) is None:
+        raise Unavailable(
+            f"There is no program {shown(argv[0])} to roll back with; name one that is on PATH, or its path."
+        )
+    return command
 
 
 def demo_agent(*, ask: bool = False, model: Model | None = None) -> Agent:

@@ -22,13 +22,15 @@ Tool = Literal["query_metrics", "search_logs", "list_releases", "rollback"]
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
     """What is known at the start: when the alert came, until when there is data, and what may be asked.
 
-    Times are seconds since the epoch; `graph` maps callers to what they call.
+    Times are seconds since the epoch; `graph` maps callers to what they call. `present` says that nobody named
+    the time of the alert, so that it is the present.
     """
 
     alert_at: float
     until: float
     metrics: tuple[MetricRule, ...]
     graph: dict[str, tuple[str, ...]] = {}
+    present: bool = False
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

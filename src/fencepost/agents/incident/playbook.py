@@ -35,6 +35,8 @@ from fencepost.agents.incident.sources.window import parse_moment
 
 # A time in a prompt, as in an alert.
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)")
+# What somebody meant as a time, however it is written.
+TIME_LIKE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?:[^\s,;]*[0-9A-Za-z])?")
 # Without a second time in the prompt, data after the alert is looked at for this long: two minutes for the
 # fault to show and some to see where it goes. Seconds.
 AFTER_ALERT = 7 * 60.0
@@ -64,8 +66,9 @@ class Known(Protocol):
 class Playbook:
     """Walks the procedure through tool calls, then answers with citations.
 
-    The alert's time is the first time in the prompt, or the present; data are looked at until the first later
-    time in the prompt, or for seven minutes.
+    The alert's time is the first time in the prompt, or the present where there is none; data are looked at
+    until the first later time in the prompt, or for seven minutes. A first time that is not understood ends the
+    task: to take the present for it would be to investigate another hour than was asked about.
     """
 
     profile = ModelProfile("playbook", bytes_per_token=BYTES_PER_TOKEN, input_nano=0, output_nano=0)
@@ -102,7 +105,7 @@ class Playbook:
 
     def _brief(self, request: ModelRequest, observations: Sequence[Observation]) -> Brief:
         prompt = next((m.text for m in request.messages if isinstance(m, UserMessage)), "")
-        moments = [at for found in MOMENT.findall(prompt) if (at := _moment(found)) is not None]
+        moments = _moments(prompt)
         known = _window_asked_for(observations)
         if moments:
             alert_at = moments[0]
@@ -115,7 +118,25 @@ class Playbook:
             until = alert_at + AFTER_ALERT
             until = min(until, max(float(int(self._now())), alert_at + AFTER_ALERT_LEAST))
         until = min(until if known is None else known[1], alert_at + AFTER_ALERT_MOST)
-        return Brief(alert_at=alert_at, until=until, metrics=self._metrics.metrics, graph=self._graph)
+        return Brief(
+            alert_at=alert_at,
+            until=until,
+            metrics=self._metrics.metrics,
+            graph=self._graph,
+            present=not moments,
+        )
+
+
+def _moments(prompt: str) -> list[float]:
+    """The times in a prompt; ModelFailed when none is understood, or the first has no form of a moment."""
+    meant = TIME_LIKE.findall(prompt)
+    moments = [at for found in MOMENT.findall(prompt) if (at := _moment(found)) is not None]
+    if meant and not (moments and MOMENT.match(meant[0])):
+        try:
+            parse_moment(meant[0], "In the prompt, the time")
+        except Refused as why:
+            raise ModelFailed(str(why), kind="error", retriable=False) from None
+    return moments
 
 
 def _moment(text: str) -> float | None:

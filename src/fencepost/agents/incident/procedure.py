@@ -49,7 +49,14 @@ def next_query(
     for query in (_logs_query(brief, diagnosis, onset), _releases_query(brief, diagnosis, onset)):
         if not _asked(query, observations):
             return query
-    return conclude(diagnosis, observations, onset=onset, thresholds=thresholds, left_out=left_out)
+    return conclude(
+        diagnosis,
+        observations,
+        onset=onset,
+        thresholds=thresholds,
+        left_out=left_out,
+        present=brief.present,
+    )
 
 
 # -- questions --------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ PLAIN = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]*")  # ASCII that JSON writes 
 PATTERN_CHARS = 120  # of a log message in a sentence
 REFUSING = ("denied", "rejected", "expired")  # how a result begins when the rules or a person said no
 NOT_KNOWN = "outcome unknown"
+NO_TIME = "The prompt names no time, so the present was taken for that of the alert."
 RETURNABLE = ("tag", "change")  # kinds of release that one can go back to; a commit is part of one
 
 
@@ -61,10 +62,11 @@ def conclude(
     onset: float,
     thresholds: Thresholds,
     left_out: bool = False,
+    present: bool = False,
 ) -> Conclusion:
     """The conclusion: what was seen, which release may have caused it, and what was not seen.
 
-    `left_out` says that there are more metrics than were asked for.
+    `left_out` says that there are more metrics than were asked for, `present` that nobody named the time.
     """
     statements: list[Statement] = []
     for place, suspect in enumerate(diagnosis.suspects[:SUSPECTS_TOLD]):
@@ -90,7 +92,10 @@ def conclude(
         confidence=diagnosis.confidence,
         observations=tuple(statements),
         cause=_cause(diagnosis, releases, found),
-        missing=tuple(_missing(diagnosis, observations, found, left_out=left_out)),
+        missing=(
+            *((NO_TIME,) if present else ()),
+            *_missing(diagnosis, observations, found, left_out=left_out),
+        ),
         rollback=None if done is not None else _rollback(diagnosis, releases, found),
         rollback_outcome=outcome,
         synthetic=any((one.result or {}).get("synthetic") is True for one in observations),
