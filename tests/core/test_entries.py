@@ -33,15 +33,18 @@ from fencepost.core.entries import (
     link,
 )
 from fencepost.core.errors import StoreCorrupt, StoreNewer
+from fencepost.core.history import Log
 from fencepost.core.lifecycle import StopReason
 from fencepost.core.messages import (
     AssistantMessage,
+    Message,
     ModelProfile,
     ToolCall,
     ToolMessage,
     Usage,
     UserMessage,
     encode_message,
+    rendered,
     size_of,
 )
 from tests.core import tables
@@ -173,6 +176,7 @@ def test_bodies_are_values() -> None:
         (AssistantMessage("so"), 2 + 40),
         (AssistantMessage("", (ToolCall("i", "read", "{}"), ToolCall("j", "put", ""))), 40 + 46 + 43),
         (ToolMessage("i", "read", "fine"), 4 + 4 + 40),
+        (ToolMessage("i", "read", "naïve"), 6 + 4 + 40),
     ],
 )
 def test_the_size_of_a_message_is_its_text_and_a_little_around_it(message: object, size: int) -> None:
@@ -196,3 +200,13 @@ def test_an_unknown_price_is_unknown_and_never_zero() -> None:
     assert ModelProfile("m", input_nano=0, output_nano=0).cost(10, 100) == 0
     assert ModelProfile("m", output_nano=3).cost(10, 100) is None
     assert ModelProfile("m", input_nano=2).cost(10, 100) is None
+
+
+def test_messages_are_rendered_alike_whether_they_come_from_a_task_or_from_a_caller() -> None:
+    words = (UserMessage("one"), AssistantMessage("two"))
+    log: Log[Message] = Log()
+    for message in words:
+        log = log.append(message)
+    assert (
+        rendered(words, encode_message) == rendered(log, encode_message) == [encode_message(m) for m in words]
+    )

@@ -88,3 +88,44 @@ def test_every_version_reads_as_the_list_it_stands_for_after_all_others_grew(
             assert made.positions(key) == places
             assert made.has(key) is bool(places)
             assert made.find(key) == (wanted[places[-1]][0] if places else None)
+
+
+def test_each_item_is_rendered_once_however_often_it_is_asked_for() -> None:
+    seen: list[int] = []
+
+    def render(item: int) -> str:
+        seen.append(item)
+        return f"<{item}>"
+
+    made: Log[int] = Log()
+    for item in range(400):
+        made = made.append(item)
+        assert made.rendered(render)[-1] == f"<{item}>"
+    assert seen == list(range(400))
+    assert made.rendered(str) == [str(item) for item in range(400)]
+
+
+def test_an_old_version_and_a_branch_render_what_they_hold() -> None:
+    old = log((1, None), (2, None))
+    new = old.append(3)
+    assert (new.rendered(str), old.rendered(str)) == (["1", "2", "3"], ["1", "2"])
+    assert old.append(4).rendered(str) == ["1", "2", "4"]
+    old.rendered(str).clear()  # what is given out is the caller's own
+    assert old.rendered(str) == ["1", "2"]
+
+
+def test_an_item_is_replaced_in_one_version_and_rendered_anew_there_alone() -> None:
+    old = log((1, "a"), (2, "b"), (3, None))
+    assert old.rendered(str) == ["1", "2", "3"]
+    old.append(9, "b")
+    new = old.replaced(1, 7)
+    assert (list(old), list(new)) == ([1, 2, 3], [1, 7, 3])
+    assert (new.find("b"), new.positions("b"), new.find("a")) == (7, [1], 1)
+    assert (old.rendered(str), new.rendered(str)) == (["1", "2", "3"], ["1", "7", "3"])
+    assert new.append(4).rendered(str) == ["1", "7", "3", "4"]
+
+
+def test_what_was_not_rendered_before_a_replacement_is_rendered_after_it() -> None:
+    old = log((1, None))
+    old.rendered(str)
+    assert old.append(2).replaced(1, 8).rendered(str) == ["1", "8"]

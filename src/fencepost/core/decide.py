@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from fencepost.core.closing import confirmed
+from fencepost.core.eliding import elisions
 from fencepost.core.entries import (
     Answer,
     AnswerRejected,
@@ -25,7 +26,15 @@ from fencepost.core.lifecycle import StopReason
 from fencepost.core.limits import Limits
 from fencepost.core.messages import Effect, Finish, ToolDefinition
 from fencepost.core.recovery import OnUnknown, Reaction, Recovery
-from fencepost.core.state import CallState, Phase, State, definition_of, effect_of, repeat_key
+from fencepost.core.state import (
+    CallState,
+    Phase,
+    State,
+    definition_of,
+    effect_of,
+    prompt_tokens,
+    repeat_key,
+)
 
 
 class AskModel(Struct, frozen=True, gc=False):
@@ -145,8 +154,10 @@ def _ask(state: State, limits: Limits, delay: float = 0.0) -> Move:
         return Stop(
             StopReason.UNKNOWN_PRICE, f"the price of {profile.name} is not known and a cost limit is set"
         )
-    grown = state.size_bytes - state.sized_bytes
-    prompt = state.input_tokens + -(-grown // profile.bytes_per_token)
+    prompt, context = prompt_tokens(state), profile.context_tokens
+    fits = prompt if context is None else context - profile.max_output_tokens
+    if prompt > fits and (elided := elisions(state, fits)):
+        return Record(elided)
     left = limits.tokens - state.tokens - prompt
     if left <= 0:
         return Stop(
@@ -159,6 +170,9 @@ def _ask(state: State, limits: Limits, delay: float = 0.0) -> Move:
         return Stop(
             StopReason.COST_BUDGET_EXCEEDED, f"{state.cost_nano} of {limits.cost_nano} nano-units used"
         )
+    if prompt > fits:
+        detail = f"{prompt} tokens to send and {profile.max_output_tokens} to receive, {profile.name} takes {context}"
+        return Stop(StopReason.CONTEXT_OVERFLOW, detail)
     attempt = 1 if state.failed is None else state.failed.attempt + 1
     return AskModel(state.steps + 1, attempt, prompt + output, nano, output, delay)
 

@@ -6,12 +6,13 @@ cost per entry; only a *branch* (appending to a version that is not the newest) 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Generic, TypeVar, overload
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Generic, TypeVar, overload
 
 from msgspec import Struct, field
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Log(Struct, Generic[T], frozen=True, gc=False, eq=False):
@@ -20,6 +21,7 @@ class Log(Struct, Generic[T], frozen=True, gc=False, eq=False):
     _items: list[T] = field(default_factory=list)
     _where: dict[Hashable, int | list[int]] = field(default_factory=dict)  # one place, or several
     _length: int = 0
+    _made: dict[Callable[[Any], Any], list[Any]] = field(default_factory=dict)  # what `rendered` made so far
 
     def append(self, item: T, key: Hashable = None) -> Log[T]:
         """This sequence and one more item, found under `key` unless that is None."""
@@ -35,16 +37,35 @@ class Log(Struct, Generic[T], frozen=True, gc=False, eq=False):
                     where[key] = [at, length]
                 else:
                     at.append(length)
-        return Log(items, where, length + 1)
+        return Log(items, where, length + 1, self._made)
 
     def _branch(self) -> Log[T]:
         """The same sequence with storage of its own."""
-        where: dict[Hashable, int | list[int]] = {}
-        for key in self._where:
-            kept = self.positions(key)
-            if kept:
-                where[key] = kept
-        return Log(self._items[: self._length], where, self._length)
+        made = {render: rendered[: self._length] for render, rendered in self._made.items()}
+        return Log(self._items[: self._length], self._places(), self._length, made)
+
+    def _places(self) -> dict[Hashable, int | list[int]]:
+        """Where the items of this version are, without those of newer ones."""
+        return {key: kept for key in self._where if (kept := self.positions(key))}
+
+    def replaced(self, index: int, item: T) -> Log[T]:
+        """This sequence with another item in one place, under the same key; it copies the sequence."""
+        items = self._items[: self._length]
+        items[index] = item
+        made = {render: rendered[: self._length] for render, rendered in self._made.items()}
+        for render, rendered in made.items():
+            if index < len(rendered):
+                rendered[index] = render(item)
+        return Log(items, self._places(), self._length, made)
+
+    def rendered(self, render: Callable[[T], R]) -> list[R]:
+        """What `render` makes of each item, in order; each item is rendered once for all versions.
+
+        `render` is pure, and the same function every time: what it made is kept as long as the sequence.
+        """
+        made = self._made.setdefault(render, [])
+        made.extend([render(item) for item in self._items[len(made) : self._length]])
+        return made[: self._length]
 
     def positions(self, key: Hashable) -> list[int]:
         """Where items with this key are, oldest first."""

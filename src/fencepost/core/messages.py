@@ -7,11 +7,15 @@ is what a watcher is told. They are three different things and never stand for e
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from fencepost.core.history import Log
+
+R = TypeVar("R")
 
 
 class Finish(enum.StrEnum):
@@ -142,7 +146,9 @@ class ModelRequest(Struct, frozen=True, gc=False):
 class ModelProfile(Struct, frozen=True, omit_defaults=True, gc=False):
     """What budgets need to know of a model before it is called (contract 6.5).
 
-    Prices are nano-units of money per token; None is an unknown price, never a free one.
+    Prices are nano-units of money per token; None is an unknown price, never a free one. `context_tokens` is what a
+    request and its reply may hold together: older results are left out to stay below it (eliding.py); None never
+    leaves any out.
     """
 
     name: str
@@ -151,6 +157,7 @@ class ModelProfile(Struct, frozen=True, omit_defaults=True, gc=False):
     input_nano: int | None = None
     output_nano: int | None = None
     calls_tools: bool = True
+    context_tokens: int | None = None
 
     def cost(self, input_tokens: int, output_tokens: int) -> int | None:
         """The price of so many tokens in nano-units, or None when it is not known."""
@@ -162,15 +169,31 @@ class ModelProfile(Struct, frozen=True, omit_defaults=True, gc=False):
 def size_of(message: Message) -> int:
     """The bytes a message adds to a request, near enough for a reservation."""
     if isinstance(message, ToolMessage):
-        return len(message.content) + len(message.name) + 40
+        return bytes_of(message.content) + bytes_of(message.name) + 40
     if isinstance(message, UserMessage):
-        return len(message.text) + 20
-    size = len(message.text) + 40
+        return bytes_of(message.text) + 20
+    size = bytes_of(message.text) + 40
     for call in message.calls:
-        size += len(call.arguments) + len(call.name) + 40
+        size += bytes_of(call.arguments) + bytes_of(call.name) + 40
     return size
+
+
+def bytes_of(text: str) -> int:
+    """How long a text is as UTF-8; only text that is not ASCII has to be encoded to know."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def encode_message(message: Message) -> bytes:
     """A message as JSON, for exports and digests."""
     return msgspec.json.encode(message)
+
+
+def rendered(messages: Log[Message] | tuple[Message, ...], render: Callable[[Message], R]) -> list[R]:
+    """What `render` makes of each message of a request; within a task each message is rendered once.
+
+    An adapter gives a function of its own module, the same every time, so that a step costs what it adds and not
+    what came before (`Log.rendered`).
+    """
+    if isinstance(messages, Log):
+        return messages.rendered(render)
+    return [render(message) for message in messages]

@@ -48,6 +48,7 @@ from fencepost.core.messages import (
     ToolDefinition,
     ToolMessage,
     UserMessage,
+    bytes_of,
     size_of,
 )
 
@@ -188,6 +189,40 @@ def effect_of(state: State, call: AdmittedCall) -> Effect:
     return Effect.WRITE if found is None else found.effect
 
 
+def result_of(state: State, step: int, position: int) -> tuple[int, ToolMessage] | None:
+    """What the model sees of one call's result, and where in the transcript; None while the step is open."""
+    at = state.messages.positions((step, position))
+    if not at:
+        return None
+    message = state.messages[at[-1]]
+    assert isinstance(message, ToolMessage), "only results are appended under a call"
+    return at[-1], message
+
+
+def prompt_tokens(state: State) -> int:
+    """The tokens of the next request at worst: the last reported ones, and what is new by the profile's divisor."""
+    assert state.profile is not None, "a run names its model before it decides"
+    grown = state.size_bytes - state.sized_bytes
+    return state.input_tokens + -(-grown // state.profile.bytes_per_token)
+
+
+def without(state: State, removed: int) -> State:
+    """The state whose next request is so many bytes smaller; only its sizes change.
+
+    Bytes that a reported request held are worth as many tokens as the mean of that request: what they are worth by
+    the profile's divisor, which is made to count too many, would free more than there was.
+    """
+    if not 0 < removed < state.sized_bytes:  # no request that held them was reported
+        return replace(state, size_bytes=state.size_bytes - removed)
+    sized = state.sized_bytes - removed
+    return replace(
+        state,
+        size_bytes=state.size_bytes - removed,
+        sized_bytes=sized,
+        input_tokens=-(-state.input_tokens * sized // state.sized_bytes),
+    )
+
+
 def repeat_key(call: AdmittedCall) -> tuple[str, str]:
     """What makes two calls the same: the tool and the digest of the canonical arguments."""
     return call.name, call.digest
@@ -208,9 +243,9 @@ def evidence_of(state: State) -> dict[str, CallEnded]:
 def _opened(state: State, body: Opened) -> State:
     prompt = UserMessage(body.prompt)
     size = (
-        len(body.prompt)
-        + len(body.instructions)
-        + sum(len(t.schema) + len(t.description) for t in body.tools)
+        bytes_of(body.prompt)
+        + bytes_of(body.instructions)
+        + sum(bytes_of(t.schema) + bytes_of(t.description) for t in body.tools)
     )
     return replace(
         state,
@@ -321,7 +356,8 @@ def _ended(state: State, body: CallEnded) -> State:
                 else evidence_id(ended.step, ended.position)
             )
             said = ToolMessage(one.call.sent_id, one.call.name, ended.content, failed, cited)
-            messages, size = messages.append(said), size + size_of(said)
+            messages = messages.append(said, (ended.step, ended.position))
+            size += size_of(said)
     return replace(state, open=calls, done=done, messages=messages, size_bytes=size)
 
 
@@ -375,11 +411,13 @@ def _rejected(state: State, body: AnswerRejected) -> State:
 
 
 def _elided(state: State, body: ContextElided) -> State:
-    messages: Log[Message] = Log()
-    for message in state.messages:
-        elided = isinstance(message, ToolMessage) and message.call_id == body.sent_id
-        messages = messages.append(replace(message, content=body.replacement) if elided else message)
-    return replace(state, messages=messages)
+    found = result_of(state, body.step, body.position)
+    if found is None:
+        return state
+    index, message = found
+    said = replace(message, content=body.replacement)
+    smaller = without(state, size_of(message) - size_of(said))
+    return replace(smaller, messages=state.messages.replaced(index, said))
 
 
 def _model_asked(state: State, body: ModelAsked) -> State:

@@ -83,6 +83,13 @@ class Agent:
             raise DefinitionInvalid(
                 f"model {type(self.model).__name__} has no profile and reply(request, sink)"
             )
+        profile = self.model.profile
+        context, output = profile.context_tokens, profile.max_output_tokens
+        if context is not None and context <= output:
+            raise DefinitionInvalid(
+                f"model {profile.name} takes {context} tokens in all and may use {output} of them for a reply;"
+                " nothing is left for a request, so lower max_output_tokens"
+            )
         seen: set[str] = set()
         for tool in self.tools:
             if not (hasattr(tool, "definition") and callable(getattr(tool, "prepare", None))):
