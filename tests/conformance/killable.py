@@ -66,3 +66,9 @@ def answers(context: CallContext, port: int, effects: str, n: int = 0) -> str:
     """Ends well, and leaves its grandchild."""
     begins(context, port=port, effects=effects, n=n)
     return f"act {n}"
+
+
+def dies(context: CallContext, port: int, effects: str, n: int = 0) -> str:
+    """Is gone before it could say anything."""
+    begins(context, port=port, effects=effects, n=n)
+    os._exit(7)

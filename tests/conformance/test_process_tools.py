@@ -10,14 +10,18 @@ import pytest
 
 from fencepost import Limits, StopReason, TaskState, tool
 from fencepost.models.scripted import call, calls, say
+from fencepost.service import tasks
 from fencepost.tools.process import ProcessTool
 from tests.conformance import killable
-from tests.conformance.stage import HUNG_SECONDS, Script, Stage, held, said
+from tests.conformance.stage import HUNG_SECONDS, Script, Stage, held, results, said
 
-BODIES = {"sits": killable.sits, "spins": killable.spins, "swallows": killable.swallows}
-KINDS = ["read", "idempotent", "write"]
+BODIES = {
+    each.__name__: each
+    for each in (killable.sits, killable.spins, killable.swallows, killable.dies, killable.answers)
+}
 # Long enough for a warm child to connect on a busy machine.
 LIMITS = Limits(steps=5, tool_seconds=0.5, grace_seconds=5.0)
+PATIENT = Limits(steps=5, grace_seconds=5.0)
 
 
 class Listener:
@@ -41,7 +45,7 @@ class Listener:
     async def act(self, body: str, effect: Any, *, parallel: bool = False) -> ProcessTool:
         """The tool, with a child that is warm, so that its body begins well before any deadline."""
         act = tool(name="act", effect=effect, parallel=parallel, description="does it", isolation="process")(
-            {**BODIES, "answers": killable.answers}[body]
+            BODIES[body]
         )
         assert isinstance(act, ProcessTool)
         async with asyncio.timeout(HUNG_SECONDS):
@@ -81,3 +85,89 @@ async def test_l33_a_process_that_does_not_end_in_time_is_killed_with_its_tree(
         assert said(result) == [("timeout", "timeout")]
     assert stage.ran() == ["act 1"]
     assert await stage.store.late("local", result.task) == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "effect", "parallel"),
+    [
+        ("spins", "read", False),
+        ("swallows", "idempotent", True),
+        ("sits", "write", False),
+        ("spins", "write", True),
+    ],
+)
+async def test_l34_a_cancel_kills_a_process_in_flight_with_its_tree(
+    stage: Stage, listener: Listener, body: str, effect: str, parallel: bool
+) -> None:
+    act = await listener.act(body, effect, parallel=parallel)
+    running = asyncio.create_task(stage.run(stage.agent(listener.asks()[:1], act), task="task-1"))
+    await held(listener.begun)
+    row = await stage.cancel("task-1")
+    assert row.state is TaskState.CANCELLED
+    result = await running
+    await held(listener.over)
+    assert (result.outcome, result.reason) == ("fenced", StopReason.CANCELLED)
+    assert said(result) == [("unknown" if effect == "write" else "cancelled", "CANCELLED")]
+    assert stage.ran() == ["act 1"]
+    assert await stage.store.late("local", "task-1") == ()
+
+
+@pytest.mark.parametrize("effect", ["read", "write"])
+async def test_l35_a_run_that_lost_its_lease_kills_its_process_and_writes_nothing(
+    stage: Stage, listener: Listener, effect: str
+) -> None:
+    act = await listener.act("sits", effect)
+    agent = stage.agent(listener.asks()[:1], act)
+    running = asyncio.create_task(stage.run(agent, task="task-1", lease_seconds=1.5))
+    await held(listener.begun)
+    taken = await stage.store.claim(
+        "thief", lease_seconds=None, tenant="local", task="task-1", take_over=True
+    )
+    assert taken is not None
+    result = await running  # its next heartbeat is refused
+    await held(listener.over)
+    assert (result.outcome, said(result)) == ("fenced", [])
+    assert await stage.store.late("local", "task-1") == ()
+    await tasks.cancel(stage.store, "task-1")
+
+
+async def test_l35_a_worker_that_shuts_down_kills_its_process_and_gives_the_task_back(
+    stage: Stage, listener: Listener
+) -> None:
+    act = await listener.act("sits", "read")
+    agent = stage.agent(listener.asks()[:1], act)
+    running = asyncio.create_task(stage.run(agent, task="task-1"))
+    await held(listener.begun)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await held(listener.over)
+    assert (await stage.store.row("local", "task-1")).state is TaskState.READY_TO_RESUME
+    await tasks.cancel(stage.store, "task-1")
+
+
+# --- L78: an outcome that nobody heard ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effect", ["read", "write"])
+async def test_l78_a_process_that_dies_without_a_result_leaves_a_write_unknown(
+    stage: Stage, listener: Listener, effect: str
+) -> None:
+    act = await listener.act("dies", effect)
+    result = await stage.play(listener.asks(), act, limits=PATIENT)
+    await held(listener.over)
+    if effect == "write":
+        assert [(ask.about, ask.cause) for ask in result.asks] == [("outcome", "unknown")]
+    else:
+        assert said(result) == [("failed", "tool_error")]
+    assert stage.ran() == ["act 1"]
+
+
+async def test_l33_a_process_that_answers_is_an_ordinary_call_and_leaves_nothing_running(
+    stage: Stage, listener: Listener
+) -> None:
+    act = await listener.act("answers", "write")
+    result = await stage.play(listener.asks(), act, limits=PATIENT)
+    await held(listener.over)
+    assert (result.reason, said(result)) == (StopReason.COMPLETED, [("ok", "")])
+    assert [body.content for body in results([e.body for e in result.entries])] == ["act 1"]

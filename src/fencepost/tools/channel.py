@@ -29,8 +29,9 @@ from fencepost.ports import CallContext
 HEAD = struct.Struct(">cI")
 # Arguments are at most 256 KiB (contract 4.2), a context is small; escapes may double both.
 MAX_REQUEST = 1024 * 1024
-# Words of an exception; the journal cuts them again.
+# Bytes of an exception's words and of its type's name; the journal cuts them again.
 MAX_WORDS = 8 * 1024
+MAX_NAME = 256
 
 
 class Frame(enum.Enum):
@@ -60,7 +61,7 @@ class ProcessLimits(Struct, frozen=True, kw_only=True):
     cpu_seconds: int = 60
     # Larger than a report, smaller than what fills a disk.
     file_bytes: int = 256 * 1024**2
-    # A result is shown cut and kept whole in the store: this is the most that is kept.
+    # A result is shown cut and kept whole in the store: this is the most that is kept. At most values.MAX_WHOLE.
     output_bytes: int = 16 * 1024**2
 
 
@@ -95,4 +96,20 @@ def words(error: BaseException) -> bytes:
         said: Any = str(error)
     except Exception:  # noqa: BLE001 - foreign code: an exception may fail to describe itself
         said = ""
-    return str.encode(said[:MAX_WORDS], "utf-8", "replace")
+    return bounded(said, MAX_WORDS)
+
+
+def bounded(text: str, most: int) -> bytes:
+    """The text's beginning as UTF-8, at most so many bytes."""
+    return str.encode(text[:most], "utf-8", "replace")[:most]
+
+
+def unraised(error: BaseException) -> bytes:
+    """The payload of `raised`: the type's name, a NUL, the words."""
+    return bounded(type(error).__name__, MAX_NAME) + b"\0" + words(error)
+
+
+def named_and_said(payload: bytes) -> str:
+    """What `unraised` wrote, as one text."""
+    name, _, said = payload.decode("utf-8", "replace").partition("\0")
+    return f"{name}: {said}" if said else name

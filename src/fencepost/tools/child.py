@@ -4,6 +4,7 @@ Rule 1: it imports the tool's module first, then waits for one request, runs the
 Rule 2: it answers `began` immediately before the body starts. Without it, the parent knows that nothing ran.
 Rule 3: it ends by itself: when its parent is gone, when nobody wants it, and at the call's deadline, which the
 kernel's timer keeps even if the body never gives the interpreter back.
+Rule 4: nothing is tidied up after the answer. What a body leaves running ends with its process.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ from fencepost.core.values import stored
 from fencepost.tools.channel import (
     HEAD,
     MAX_REQUEST,
+    MAX_WORDS,
     Frame,
     ProcessLimits,
     Request,
+    bounded,
     frame,
     head_of,
+    named_and_said,
+    unraised,
     words,
 )
 from fencepost.tools.function import FunctionTool
@@ -46,24 +51,30 @@ DEADLINE_GRACE = 1.0
 def main(descriptor: int, module: str, name: str, schema: str) -> None:
     """Run one call for the parent at the other end of the socket, then return."""
     channel = socket.socket(fileno=descriptor)
-    problem = ""
-    body: FunctionTool | None = None
-    try:
-        body = found(module, name)
-        if body.definition.schema != schema:
-            problem = (
-                f"{module}.{name} on disk takes other arguments than the one this process was started with"
-            )
-    except BaseException as error:  # noqa: BLE001 - the user's module may raise anything when it is imported
-        problem = f"{module}.{name} cannot be imported ({type(error).__name__}: {words(error).decode()})"
+    body, problem = imported(module, name, schema)
     channel.sendall(frame(Frame.READY))
     request = received(channel)
     if request is None:
         return
-    if body is None or problem:
-        channel.sendall(frame(Frame.REFUSED, problem.encode()))
+    if body is None:
+        channel.sendall(frame(Frame.REFUSED, bounded(problem, MAX_WORDS)))
         return
     channel.sendall(answered(channel, body, request))
+
+
+def imported(module: str, name: str, schema: str) -> tuple[FunctionTool | None, str]:
+    """The tool of that name in that module, or why it cannot be used."""
+    try:
+        body = found(module, name)
+    except BaseException as error:  # noqa: BLE001 - the user's module may raise anything when it is imported
+        said = named_and_said(unraised(error))
+        return None, f"a new process cannot import {module}.{name} ({said})"
+    if body.definition.schema != schema:
+        return (
+            None,
+            f"{module}.{name} takes other arguments in a new process than here; restart with the same code",
+        )
+    return body, ""
 
 
 def found(module: str, name: str) -> FunctionTool:
@@ -103,8 +114,11 @@ def answered(channel: socket.socket, body: FunctionTool, request: Request) -> by
     except OutcomeUnknown as error:
         return frame(Frame.UNKNOWN, words(error))
     except BaseException as error:  # noqa: BLE001 - foreign code makes one failed call (contract 5.2)
-        return frame(Frame.RAISED, type(error).__name__.encode("utf-8", "replace") + b"\0" + words(error))
-    kept = stored(value, limit=request.limits.output_bytes)
+        return frame(Frame.RAISED, unraised(error))
+    try:
+        kept = stored(value, limit=request.limits.output_bytes)
+    except MemoryError:  # the body has ended well: its effect counts, whatever became of its words
+        return frame(Frame.TEXT, b"<the result did not fit into the memory of its process>")
     kind = Frame.VALUE if kept.json and not kept.cut else Frame.TEXT
     return frame(kind, kept.text.encode())
 
@@ -118,7 +132,8 @@ def run(call: Callable[[], Any]) -> Any:
     async def waiting() -> Any:
         return await value
 
-    return asyncio.run(waiting())
+    # Not asyncio.run: it would wait for threads that the body left behind.
+    return asyncio.new_event_loop().run_until_complete(waiting())
 
 
 def confine(limits: ProcessLimits, seconds: float) -> None:

@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 MARK = "FENCEPOST_CHILD"
@@ -60,11 +61,13 @@ def prefix() -> tuple[str, ...]:
 class Child:
     """One child process and our end of its socket. Made by `started`, and killed by `kill` on every path."""
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket, mark: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], channel: socket.socket, mark: str, *, namespace: bool
+    ) -> None:
         self.channel = channel
         self.ready = False  # whether it has said so, and the word was read
-        self._process, self._mark = process, mark
-        self._owner = os.getpid()
+        self._process, self._mark, self._namespace = process, mark, namespace
+        self._owner = os.getpid(), threading.get_ident()
 
     @property
     def ended(self) -> bool:
@@ -72,37 +75,40 @@ class Child:
         return self._process.poll() is not None
 
     @property
-    def mine(self) -> bool:
-        """False in a process that was forked from the one that started the child."""
-        return self._owner == os.getpid()
+    def here(self) -> bool:
+        """Whether it lives and was started by this very thread, with which it would end."""
+        mine = self._owner == (os.getpid(), threading.get_ident())
+        return mine and self.channel.fileno() != -1 and not self.ended
 
     def kill(self) -> None:
         """Tell the whole tree to end at once, and close the socket; safe to call twice."""
+        if self.channel.fileno() == -1:
+            return
         self.channel.close()
-        if not self.mine or self.ended:
+        if self._owner[0] != os.getpid():
+            return  # a fork of ours has only our memory of it
+        if not self._namespace:
+            sweep(None if self.ended else self._process.pid, self._mark)
             return
-        first = _first_of_namespace(self._process.pid) if prefix() else None
-        if first is not None:
-            # Not the process we started: it waits for the first one, and that one is gone when the tree is.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(first, signal.SIGKILL)
-            return
+        # Not the process we started: it waits for the namespace's first, and that one is gone when the tree is.
+        first = _first_of_namespace(self._process.pid)
         with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        if not prefix():
-            sweep(self._process.pid, self._mark)
+            if first is not None:
+                os.kill(first, signal.SIGKILL)
+            else:
+                self._process.kill()
 
-    async def gone(self) -> int:
-        """The exit status as a shell tells it (128 and more: a signal), once nothing of the tree is left."""
+    async def gone(self, seconds: float = GONE_SECONDS) -> int | None:
+        """The exit status as a shell tells it (above 128: a signal), once it is over; None if it is not by then."""
         if not self.ended:
             watched = os.pidfd_open(self._process.pid)
             loop, over = asyncio.get_running_loop(), asyncio.Event()
             loop.add_reader(watched, over.set)
             try:
-                async with asyncio.timeout(GONE_SECONDS):
+                async with asyncio.timeout(seconds):
                     await over.wait()
             except TimeoutError:
-                return -1
+                return None
             finally:
                 loop.remove_reader(watched)
                 os.close(watched)
@@ -110,28 +116,25 @@ class Child:
         return status if status >= 0 else 128 - status
 
     def buried(self) -> None:
-        """Killed, and waited for without a loop: at the end of the process or of the tool's life."""
+        """Killed, and waited for without a loop: at the end of the program or of the tool's life."""
         self.kill()
-        if self.mine:
+        if self._owner[0] == os.getpid():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(GONE_SECONDS)
 
 
-def started(*arguments: str) -> Child:
-    """A child that runs `fencepost.tools.child` with these arguments; its output goes nowhere."""
+def started(*arguments: str, way: tuple[str, ...] | None = None) -> Child:
+    """A child that runs `fencepost.tools.child` with these arguments; its output goes nowhere.
+
+    `way` is the command that gives it a namespace, () for none, None for what this machine allows.
+    """
+    way = prefix() if way is None else way
     ours, theirs = socket.socketpair()
     mark = secrets.token_hex(16)
+    boot = (sys.executable, "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path))
     try:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and a tool's module and name
-            (
-                *prefix(),
-                sys.executable,
-                "-c",
-                _BOOT,
-                str(theirs.fileno()),
-                json.dumps(sys.path),
-                *arguments,
-            ),
+            (*way, *boot, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -145,13 +148,14 @@ def started(*arguments: str) -> Child:
     finally:
         theirs.close()
     ours.setblocking(False)
-    return Child(process, ours, mark)
+    return Child(process, ours, mark, namespace=bool(way))
 
 
-def sweep(group: int, mark: str) -> None:
+def sweep(group: int | None, mark: str) -> None:
     """Kill the process group and every process that carries the mark, until none is found."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+    if group is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
     for _ in range(MAX_SWEEPS):
         marked = [pid for pid in _processes() if _carries(pid, mark)]
         if not marked:
@@ -176,6 +180,6 @@ def _carries(pid: int, mark: str) -> bool:
 
 def _first_of_namespace(starter: int) -> int | None:
     """The process that the namespace's starter waits for; None before it is there."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, IndexError):
         return int(Path(f"/proc/{starter}/task/{starter}/children").read_text().split()[0])
     return None

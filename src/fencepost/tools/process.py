@@ -11,6 +11,8 @@ Rule 4: one spare child per tool is kept warm, with the tool's module imported; 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import json
 import signal
 import sys
@@ -21,8 +23,18 @@ from typing import Any
 
 from fencepost.core.errors import DefinitionInvalid, OutcomeUnknown, ToolFailed
 from fencepost.core.messages import Effect
+from fencepost.core.values import MAX_WHOLE
 from fencepost.ports import CallContext, Prepared
-from fencepost.tools.channel import HEAD, MAX_WORDS, Frame, ProcessLimits, Request, head_of, request_frame
+from fencepost.tools.channel import (
+    HEAD,
+    MAX_WORDS,
+    Frame,
+    ProcessLimits,
+    Request,
+    head_of,
+    named_and_said,
+    request_frame,
+)
 from fencepost.tools.children import Child, started
 from fencepost.tools.function import FunctionTool
 
@@ -30,8 +42,11 @@ from fencepost.tools.function import FunctionTool
 DIRECT_SECONDS = 60.0
 # A spare may have died of idleness or with the thread that started it; a fresh child has no such excuse.
 MOST_CHILDREN = 2
-# Beside the result itself: the marker of a cut.
-MARKER_ROOM = 1024
+# Beside the result itself: words of an exception, where the result may be tiny.
+MARGIN = 2 * MAX_WORDS
+# A child that died without a word is waited for so long to learn how; its socket closes a little earlier.
+STATUS_SECONDS = 1.0
+VERDICTS = frozenset({Frame.VALUE, Frame.TEXT, Frame.FAILED, Frame.UNKNOWN, Frame.RAISED, Frame.REFUSED})
 
 
 class ProcessTool(FunctionTool):
@@ -43,8 +58,8 @@ class ProcessTool(FunctionTool):
         super().__init__(function, **options)
         self._limits = process or ProcessLimits()
         _check(self._limits, f"tool {self._definition.name}")
-        self._target = target_of(function, f"tool {self._definition.name}")
-        self._spare = Spare((*self._target, self._definition.schema))
+        self.target = target_of(function, f"tool {self._definition.name}")
+        self.spare = Spare((*self.target, self._definition.schema))
 
     @property
     def threaded(self) -> bool:
@@ -62,38 +77,49 @@ class ProcessTool(FunctionTool):
 
     async def warm(self) -> None:
         """A child waits for the next call, with the tool's module imported."""
-        self._spare.refill()
-        await self._spare.ready()
+        child = self.spare.taken()
+        try:
+            child.ready = child.ready or await _frame(child, 0) is not None
+        except BaseException:
+            child.kill()
+            raise
+        self.spare.put(child)
 
     async def _verdict(self, request: Request) -> Any:
         asked = request_frame(request)
         for _ in range(MOST_CHILDREN):
-            child = self._spare.taken()
+            child = self.spare.taken()
+            status: int | None = None
             try:
-                answer = await self._answer(child, asked)
-                child.kill()
-                status = await child.gone()
+                kind, payload = await self._answer(child, asked)
+                if kind not in VERDICTS:
+                    status = await child.gone(STATUS_SECONDS)
             finally:
                 child.kill()
-                if not child.ended:
-                    await asyncio.shield(child.gone())
-            if answer is not None:
-                return self._settled(*answer, status)
-        raise self._failed("its process ended before it could begin; nothing ran")
+                await asyncio.shield(child.gone())
+            if kind is not Frame.READY:
+                self.spare.refill()  # not before: its imports would take the processor from the body
+                return self._settled(kind, payload, status)
+        raise self._failed("nothing ran: its process ended before it could begin")
 
-    async def _answer(self, child: Child, asked: bytes) -> tuple[Frame, bytes] | None:
-        """What the child said last; BEGAN when it died after that, None when it died before."""
+    async def _answer(self, child: Child, asked: bytes) -> tuple[Frame, bytes]:
+        """The child's verdict; BEGAN when there is none, READY when it never came to the body."""
+        began = Frame.READY
         try:
             await asyncio.get_running_loop().sock_sendall(child.channel, asked)
+            if not child.ready:
+                await _frame(child, 0)
+            first = await _frame(child, MAX_WORDS)
+            if first is None or first[0] is Frame.REFUSED:
+                return first or (Frame.READY, b"")
+            began = Frame.BEGAN
+            return await _frame(child, self._limits.output_bytes + MARGIN) or (began, b"")
         except ConnectionError:
-            return None
-        ready = child.ready or await _frame(child, 0)
-        first = await _frame(child, MAX_WORDS) if ready else None
-        if first is None or first[0] is not Frame.BEGAN:
-            return first
-        return await _frame(child, self._limits.output_bytes + MARKER_ROOM) or first
+            return began, b""
+        except ValueError:  # somebody else wrote to the socket: who knows what has run
+            return Frame.BEGAN, b""
 
-    def _settled(self, kind: Frame, payload: bytes, status: int) -> Any:
+    def _settled(self, kind: Frame, payload: bytes, status: int | None) -> Any:
         """The value of a verdict, or the exception it stands for."""
         match kind:
             case Frame.TEXT:
@@ -107,8 +133,7 @@ class ProcessTool(FunctionTool):
             case Frame.REFUSED:
                 raise self._failed(f"nothing ran: {payload.decode('utf-8', 'replace')}")
             case Frame.RAISED:
-                name, _, words = payload.decode("utf-8", "replace").partition("\0")
-                raise self._failed(f"{name}: {words}" if words else name)
+                raise self._failed(named_and_said(payload))
             case _:
                 raise self._unheard(f"its process {_end(status)} without a result")
 
@@ -137,24 +162,26 @@ class Spare:
         weakref.finalize(self, _bury, self._waiting)
 
     def taken(self) -> Child:
-        """A child for one call; another one is started in its place."""
-        self.refill()
-        child = self._waiting.pop()
-        self.refill()
-        return child
+        """The child that waits, or a new one where it does not live or belongs to another thread."""
+        with contextlib.suppress(IndexError):  # another thread may be faster
+            while True:
+                child = self._waiting.pop()
+                if child.here:
+                    return child
+                child.buried()
+        return started(*self._arguments)
 
     def refill(self) -> None:
-        """Have a child that lives, as far as one can tell."""
-        if self._waiting and self._waiting[0].mine and not self._waiting[0].ended:
-            return
-        _bury(self._waiting)
-        self._waiting[:] = [started(*self._arguments)]
+        """Have a child for the next call."""
+        if not self._waiting:
+            self._waiting.append(started(*self._arguments))
 
-    async def ready(self) -> None:
-        """Return when the child that waits has imported the tool's module, or is over."""
-        child = self._waiting[0]
-        if not child.ready:
-            child.ready = await _frame(child, 0) is not None
+    def put(self, child: Child) -> None:
+        """Keep this child for the next call, unless there is one."""
+        if self._waiting:
+            child.buried()
+        else:
+            self._waiting.append(child)
 
 
 def _bury(children: list[Child]) -> None:
@@ -168,7 +195,7 @@ def target_of(function: Callable[..., Any], where: str) -> tuple[str, str]:
     if module == "__main__":
         spec = getattr(sys.modules["__main__"], "__spec__", None)
         module = spec.name if spec is not None else None
-    if not module or not name or "<" in name:
+    if not module or not name or "<" in name or inspect.ismethod(function):
         place = "in the script itself" if not module else f"as {name}" if name else "without a name"
         raise DefinitionInvalid(
             f'{where}: isolation="process" needs a function that another process can import by module and name, and'
@@ -182,20 +209,21 @@ def _check(limits: ProcessLimits, where: str) -> None:
         value = getattr(limits, name)
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             raise DefinitionInvalid(f"{where}: process.{name} must be a whole number above 0, got {value!r}")
+    if limits.output_bytes > MAX_WHOLE:
+        raise DefinitionInvalid(
+            f"{where}: process.output_bytes is at most {MAX_WHOLE}, got {limits.output_bytes}"
+        )
 
 
 async def _frame(child: Child, most: int) -> tuple[Frame, bytes] | None:
-    """The next frame of at most so many bytes; None when the other end is gone or says something else."""
-    try:
-        head = await _exactly(child, HEAD.size)
-        if head is None:
-            return None
-        kind, length = head_of(head)
-        if length > most:
-            return None
-        data = await _exactly(child, length)
-    except (ConnectionError, ValueError):
+    """The next frame; None when the other end is gone, ValueError when it is none or has more bytes than that."""
+    head = await _exactly(child, HEAD.size)
+    if head is None:
         return None
+    kind, length = head_of(head)
+    if length > most:
+        raise ValueError(f"a frame of {length} bytes, {most} are allowed")
+    data = await _exactly(child, length)
     return None if data is None else (kind, data)
 
 
@@ -211,8 +239,10 @@ async def _exactly(child: Child, size: int) -> bytes | None:
     return bytes(data)
 
 
-def _end(status: int) -> str:
+def _end(status: int | None) -> str:
     """How a process ended, in words."""
+    if status is None:
+        return "went on"
     if status <= 128:
         return f"ended with exit status {status}"
     number = status - 128
