@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fencepost.library import resume_task as resume_task
     from fencepost.library import run_task as run_task
     from fencepost.models.function import FunctionModel as FunctionModel
+    from fencepost.models.recorded import RecordedModel as RecordedModel
     from fencepost.models.scripted import ScriptedModel as ScriptedModel
     from fencepost.ports import CallContext as CallContext
     from fencepost.ports import Model as Model
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from fencepost.run.live import Event as Event
     from fencepost.run.live import Live as Live
     from fencepost.run.running import Result as Result
+    from fencepost.service.replay.replaying import Replay as Replay
+    from fencepost.service.replay.replaying import replay as replay
     from fencepost.stores.memory import MemoryStore as MemoryStore
     from fencepost.stores.sqlite import SqliteStore as SqliteStore
     from fencepost.tools.channel import ProcessLimits as ProcessLimits
@@ -69,6 +72,8 @@ _HOME = {
     "ToolMessage": "core.messages", "Usage": "core.messages", "Recovery": "core.recovery",
     "resume_task": "library", "run_task": "library",
     "FunctionModel": "models.function", "ScriptedModel": "models.scripted",
+    "RecordedModel": "models.recorded",
+    "Replay": "service.replay.replaying", "replay": "service.replay.replaying",
     "CallContext": "ports", "Model": "ports", "Reconciled": "ports", "Store": "ports", "Tool": "ports",
     "Agent": "run.agent",
     "Event": "run.live", "Live": "run.live", "Result": "run.running",

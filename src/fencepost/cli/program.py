@@ -25,6 +25,7 @@ COMMANDS = {
     "list": "tasks:list_tasks",
     "show": "tasks:show",
     "watch": "tasks:watch",
+    "replay": "replay:replay",
     "cancel": "tasks:cancel",
     "approvals": "approvals:approvals",
     "outcomes": "outcomes:outcomes",

@@ -58,7 +58,7 @@ async def run(
     from fencepost.service.surface import Live, Result, new_task_id
 
     source = source_given(agent, rules, given)
-    made = _made(desk, source)
+    made = made_agent(desk, source)
     said = _prompt(prompt)
     store, task = desk.store(create=True), new_task_id()
 
@@ -134,8 +134,8 @@ async def resume_task(
         tell_ending(desk, Drive(row, entries, 0))
         return exit_of_state(row.state)
     take_from = _ended_holder(desk, row, now=await store.now())
-    source = _source_now(entries[0].body, agent, rules, task, desk)
-    made = _made(desk, source)
+    source = source_now(entries[0].body, agent, rules, task, desk)
+    made = made_agent(desk, source)
     if row.definition != made.definition:
         if changed == "ask":
             raise DefinitionInvalid(
@@ -198,7 +198,7 @@ def source_given(agent: str, rules: str | None, given: dict[str, str | None]) ->
     return Source(absolute(agent), named)
 
 
-def _source_now(opened: object, agent: str | None, rules: str | None, task: str, desk: Desk) -> Source:
+def source_now(opened: object, agent: str | None, rules: str | None, task: str, desk: Desk) -> Source:
     from fencepost.core.entries import Opened
     from fencepost.service.definitions import absolute, source_of
 
@@ -218,7 +218,7 @@ def _source_now(opened: object, agent: str | None, rules: str | None, task: str,
     return source
 
 
-def _made(desk: Desk, source: Source) -> Agent:
+def made_agent(desk: Desk, source: Source) -> Agent:
     """The agent; what its module prints while it is imported goes to stderr, made harmless."""
     printed = io.StringIO()
     try:

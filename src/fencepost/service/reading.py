@@ -74,10 +74,14 @@ async def read_task(store: Store, task: str, *, tenant: str = "local") -> Readin
     row = await store.row(tenant, task)
     late = await store.late(tenant, task)
     try:  # a journal only grows: up to the row's seq it is that of the row's moment
-        return Reading(row, await store.entries(tenant, task, limit=row.seq), late=late)
+        entries = await store.entries(tenant, task, limit=row.seq)
     except (StoreCorrupt, StoreNewer):
-        entries, damage = await _one_by_one(store, tenant, row)
-        return Reading(row, entries, damage, late)
+        entries = ()
+    else:
+        if len(entries) in (0, row.seq):  # a pruned task has none
+            return Reading(row, entries, late=late)
+    entries, damage = await _one_by_one(store, tenant, row)
+    return Reading(row, entries, damage, late)
 
 
 async def _one_by_one(

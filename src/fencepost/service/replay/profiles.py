@@ -1,0 +1,65 @@
+"""The model's profile, which no entry keeps, worked out from what was reserved for each request."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from fencepost.core.entries import ModelAsked, Replied
+from fencepost.core.messages import ModelProfile
+from fencepost.service.replay.script import Script
+
+# Bytes per token that a profile may state; the default first, because short journals fit several.
+_CANDIDATES = (3, 4, 2, 1, *range(5, 17))
+
+
+def profile_of(script: Script, name: str) -> ModelProfile:
+    """A profile under which the same tokens and money are reserved; free of charge where nothing tells more."""
+    asked = [
+        (at, entry.body)
+        for at, entry in enumerate(script.entries)
+        if isinstance(entry.body, ModelAsked) and entry.body.model in (name, "")
+    ]
+    calls_tools = not any(
+        isinstance(entry.body, Replied) and entry.body.answer is not None and not entry.body.answer_sent_id
+        for entry in script.entries
+    )
+    for per_token in _CANDIDATES:
+        needs = [(_prompt(script, at, per_token), _left(script, at), body) for at, body in asked]
+        most = max((body.reserved_tokens - prompt for prompt, _, body in needs), default=4096)
+        if most > 0 and all(
+            body.reserved_tokens == prompt + min(most, left - prompt) for prompt, left, body in needs
+        ):
+            prices = _prices([(p, body.reserved_tokens - p, body.reserved_nano) for p, _, body in needs])
+            return ModelProfile(name, per_token, most, *prices, calls_tools=calls_tools)
+    return ModelProfile(name, input_nano=0, output_nano=0, calls_tools=calls_tools)
+
+
+def _prompt(script: Script, at: int, per_token: int) -> int:
+    state = script.states[at]
+    return state.input_tokens + -(-(state.size_bytes - state.sized_bytes) // per_token)
+
+
+def _left(script: Script, at: int) -> int:
+    state = script.states[at]
+    assert state.opened is not None
+    return state.opened.limits.tokens - state.tokens
+
+
+def _prices(reserved: list[tuple[int, int, int | None]]) -> tuple[int | None, int | None]:
+    """(input, output) prices in nano-units per token that give these costs."""
+    known = [(p, o, cost) for p, o, cost in reserved if cost is not None]
+    if not known:
+        return None, None
+    first = known[0]
+    for other in known[1:]:
+        determinant = first[0] * other[1] - other[0] * first[1]
+        if determinant:
+            into = Fraction(first[2] * other[1] - other[2] * first[1], determinant)
+            out = Fraction(first[0] * other[2] - other[0] * first[2], determinant)
+            if into.denominator == out.denominator == 1:
+                return int(into), int(out)
+    for out_nano in range(first[2] // first[1] + 1 if first[1] and first[2] < 10**6 else 1):
+        rest = first[2] - out_nano * first[1]
+        if first[0] and rest % first[0] == 0:
+            return rest // first[0], out_nano
+    return 0, 0
