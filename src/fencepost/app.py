@@ -153,6 +153,10 @@ class App:
         if ":" not in source.name:
             from fencepost.core.errors import DefinitionInvalid
 
+            if source.name.endswith(".py"):
+                raise DefinitionInvalid(
+                    f"{source.name} is a file; name the agent in it too, as in {source.name}:agent"
+                )
             raise DefinitionInvalid(
                 f"there is no agent {source.name!r}; there are {', '.join(AGENTS)}, and your own as"
                 " module:attribute or file.py:attribute"

@@ -44,6 +44,21 @@ def test_arguments_are_shown_whole_and_escaped_before_anybody_approves(fencepost
     assert row.isprintable()
 
 
+def test_the_list_of_approvals_has_the_commands_that_answer(fencepost: Command) -> None:
+    task = fencepost.run("asks").task
+    listed = fencepost("approvals", "list").out
+    assert f"fencepost approvals approve {task} 1.0 --digest " in listed
+    assert f"fencepost approvals reject {task} 1.0 --reason" in listed
+
+
+def test_a_decision_repeated_when_all_is_over_says_so_and_not_how_to_go_on(fencepost: Command) -> None:
+    task = fencepost.run("asks").task
+    fencepost("approvals", "approve", task, "1.0", "--resume")
+    again = fencepost("approvals", "approve", task, "1.0")
+    assert (again.code, again.out) == (0, f"Call 1.0 of {task} is approved.\n")
+    assert again.err == "The task is over (SUCCEEDED); that was decided before.\n"
+
+
 def test_approving_with_resume_runs_the_call_once_and_goes_on(fencepost: Command) -> None:
     task = fencepost.run("asks").task
     done = fencepost("approvals", "approve", task, "1.0", "--resume")
@@ -144,6 +159,9 @@ def test_a_lost_write_waits_for_a_person_and_is_never_repeated(fencepost: Comman
     (question,) = fencepost("outcomes", "list", "--json").document["outcomes"]
     assert (question["call"], question["about"], question["tool"]) == ("1.0", "outcome", "write_and_die")
     assert fencepost("approvals", "list").err == "No task waits for an approval.\n"
+    listed = fencepost("outcomes", "list").out
+    assert f"fencepost outcomes resolve {question['task']} 1.0 VERDICT" in listed
+    assert "asked for" not in listed
     resolved = fencepost(
         "outcomes", "resolve", "task", "1.0", "happened", "--result", "I looked: it is there", "--resume"
     )

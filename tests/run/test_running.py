@@ -29,8 +29,8 @@ TEXTS: list[tuple[Any, str]] = [
     ("", "the prompt is empty"),
     (" \n", "the prompt is empty"),
     ("x" * 100_001, "has 100001 characters, at most 100000"),
-    ("nul \0", "NUL or half a surrogate pair"),
-    ("half \ud800", "NUL or half a surrogate pair"),
+    ("nul \0", "NUL, or bytes that are not UTF-8"),
+    ("half \ud800", "NUL, or bytes that are not UTF-8"),
 ]
 
 

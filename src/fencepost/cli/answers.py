@@ -225,7 +225,7 @@ def question_lines(question: Question, *, indent: int = 2) -> list[Line]:
         lines.append(line((question.description, "dim"), indent=indent + 2))
     lines.append(line(("arguments  ", "dim"), call.arguments, indent=indent + 2, exact=True))
     lines.append(line(("digest     ", "dim"), ask.digest, indent=indent + 2, exact=True))
-    if call.reason:
+    if ask.about == "approval" and call.reason:
         lines.append(line(("asked for  ", "dim"), call.reason, indent=indent + 2))
     if ask.about == "outcome" and ask.cause:
         heard = f"it was started, and its end was not heard ({ask.cause})"

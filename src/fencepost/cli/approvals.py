@@ -74,6 +74,7 @@ async def _decide(
 ) -> int:
     from fencepost.cli.documents import question_document, task_document
     from fencepost.cli.run import resume_task
+    from fencepost.core.lifecycle import TERMINAL
     from fencepost.service.reading import find_task
 
     store = desk.store()
@@ -89,7 +90,9 @@ async def _decide(
         desk.show({"task": task_document(row), "call": call, "decision": said, "question": question})
         return 0
     desk.out.line(f"Call {call} of {row.id} is {said}.")
-    if may_go_on:
+    if row.state in TERMINAL:
+        desk.err.line(f"The task is over ({row.state.value}); that was decided before.")
+    elif may_go_on:
         desk.err.line(("go on  ", "dim"), desk.hint("resume", row.id), whole=True)
     else:
         desk.err.line(("It asks for more  ", "dim"), desk.hint("show", row.id), whole=True)

@@ -43,11 +43,15 @@ class Desk:
         if store is None:
             from fencepost.core.errors import TaskNotFound
 
-            raise TaskNotFound(
-                f"there is no store at {self.app.store_path(self._given)} yet, so there are no tasks;"
-                " `fencepost run` or `fencepost demo` makes one, --store names another"
-            )
+            raise TaskNotFound(self.no_store())
         return store
+
+    def no_store(self) -> str:
+        """The sentence for a store that is not there; it names the place, which may be mistyped."""
+        return (
+            f"there is no store at {self.app.store_path(self._given)} yet, so there are no tasks;"
+            " `fencepost run` or `fencepost demo` makes one, --store names another"
+        )
 
     def store_if_any(self) -> Store | None:
         """The store, None where there is none yet."""

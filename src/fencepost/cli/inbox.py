@@ -11,13 +11,14 @@ TASKS_LISTED = 1000
 
 
 async def list_questions(desk: Desk, about: str, name: str) -> int:
-    """Print every open question of one kind, with the exact arguments it is about; returns the exit code.
+    """Print every open question of one kind, its exact arguments and what answers it; returns the exit code.
 
     A task whose journal is damaged is named, and does not hide the questions of the others.
     """
-    from fencepost.cli.answers import question_lines, questions
+    from fencepost.cli.answers import questions
     from fencepost.cli.documents import question_document
     from fencepost.cli.exits import Exit
+    from fencepost.cli.reports import asking_lines
 
     store = desk.store_if_any()
     waiting = (TaskState.WAITING_APPROVAL,)
@@ -35,11 +36,13 @@ async def list_questions(desk: Desk, about: str, name: str) -> int:
     if desk.json:
         desk.show({name: [question_document(task, one) for task, one in found]})
         return code
-    if not found:
+    if store is None:
+        desk.err.line(desk.no_store())
+    elif not found:
         desk.err.line(
             f"No task waits for {'an approval' if about == 'approval' else 'word about an outcome'}."
         )
     for task, one in found:
         desk.out.line((task, "strong"))
-        desk.out.put(question_lines(one))
+        desk.out.put(asking_lines(task, one, desk.hint))
     return code

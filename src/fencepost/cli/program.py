@@ -33,6 +33,8 @@ COMMANDS = {
 }
 # What a defect is told as; longer texts are for FENCEPOST_DEBUG.
 DEFECT_CHARS = 300
+# Options that every command has, and the program itself has not.
+COMMON = frozenset({"--json", "--store"})
 
 
 class Commands(click.Group):
@@ -122,6 +124,9 @@ def _sentence(why: BaseException, app: Application) -> tuple[int, str]:
             return Exit.INTERRUPTED, "interrupted; what was committed stays"
         case click.UsageError():
             where = why.ctx.command_path if why.ctx is not None else "fencepost"
+            if isinstance(why, click.NoSuchOption) and why.option_name in COMMON and where == "fencepost":
+                example = "as in `fencepost list --json`"
+                return Exit.USAGE, f"{why.option_name} stands after the command, {example}"
             return Exit.USAGE, f"{_one_line(why.format_message())} (see `{where} --help`)"
         case click.ClickException():
             return Exit.USAGE, _one_line(why.format_message())

@@ -121,17 +121,20 @@ def waiting_lines(task: str, asked: Sequence[Question], hint: Hint) -> Iterator[
     """What the task waits for, each question with its exact arguments and the commands that answer it."""
     yield line(("Waits for a person", "head"))
     for question in asked:
-        yield from question_lines(question)
-        if question.ask.about == "approval":
-            digest = ("--digest", question.ask.digest[:16])
-            yield _command(
-                "approve", hint("approvals", "approve", task, question.number, *digest, "--resume")
-            )
-            yield _command("reject", hint("approvals", "reject", task, question.number, "--reason", "…"))
-        else:
-            yield _command("resolve", hint("outcomes", "resolve", task, question.number, "VERDICT"))
-            yield line(("VERDICT is happened, did-not-happen or cannot-tell", "dim"), indent=15)
+        yield from asking_lines(task, question, hint)
     yield _command("go on", hint("resume", task))
+
+
+def asking_lines(task: str, question: Question, hint: Hint) -> Iterator[Line]:
+    """One question with its exact arguments and the commands that answer it."""
+    yield from question_lines(question)
+    if question.ask.about == "approval":
+        digest = ("--digest", question.ask.digest[:16])
+        yield _command("approve", hint("approvals", "approve", task, question.number, *digest, "--resume"))
+        yield _command("reject", hint("approvals", "reject", task, question.number, "--reason", "…"))
+    else:
+        yield _command("resolve", hint("outcomes", "resolve", task, question.number, "VERDICT"))
+        yield line(("VERDICT is happened, did-not-happen or cannot-tell", "dim"), indent=15)
 
 
 def _command(name: str, words: str) -> Line:

@@ -40,6 +40,9 @@ async def list_tasks(desk: Desk, states: tuple[str, ...], agent: str | None, lim
     if desk.json:
         desk.show({"tasks": [task_document(row) for row in rows[:limit]], "more": more})
         return 0
+    if store is None:
+        desk.err.line(desk.no_store())
+        return 0
     if not rows:
         which = (
             "There are no such tasks."
@@ -48,7 +51,6 @@ async def list_tasks(desk: Desk, states: tuple[str, ...], agent: str | None, lim
         )
         desk.err.line(which)
         return 0
-    assert store is not None
     desk.out.put(task_lines(rows[:limit], now=await store.now(), width=desk.out.width))
     if more:
         desk.err.line((f"There are more than {limit}; --limit shows more of them.", "dim"))

@@ -168,7 +168,7 @@ async def open_task(
             f"the prompt has {len(prompt)} characters, at most {PROMPT_CHARS_MOST} are taken"
         )
     if "\0" in prompt or any("\ud800" <= c <= "\udfff" for c in prompt):
-        raise DefinitionInvalid("the prompt holds NUL or half a surrogate pair, which no store can keep")
+        raise DefinitionInvalid("the prompt holds NUL, or bytes that are not UTF-8, which no store can keep")
     task = task or new_task_id()
     opened = agent.opened(prompt, principal, labels)
     asked = hashlib.sha256(f"{principal}\0{opened.definition}\0{prompt}".encode()).hexdigest()
