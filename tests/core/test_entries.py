@@ -39,12 +39,12 @@ from fencepost.core.messages import (
     AssistantMessage,
     Message,
     ModelProfile,
+    ModelRequest,
     ToolCall,
     ToolMessage,
     Usage,
     UserMessage,
     encode_message,
-    rendered,
     size_of,
 )
 from tests.core import tables
@@ -207,6 +207,6 @@ def test_messages_are_rendered_alike_whether_they_come_from_a_task_or_from_a_cal
     log: Log[Message] = Log()
     for message in words:
         log = log.append(message)
-    assert (
-        rendered(words, encode_message) == rendered(log, encode_message) == [encode_message(m) for m in words]
-    )
+    of_task, of_caller = (ModelRequest("", given, (), 1, 1, 1.0, 1) for given in (log, words))
+    wanted = [encode_message(message) for message in words]
+    assert of_task.rendered(encode_message) == of_caller.rendered(encode_message) == wanted

@@ -17,8 +17,9 @@ from fencepost import (
     StopReason,
     ToolMessage,
 )
+from fencepost.core.eliding import READ_ARTIFACT
 from fencepost.core.entries import ContextElided, ModelAsked
-from fencepost.core.messages import Message, ModelRequest, Reply, encode_message, rendered
+from fencepost.core.messages import Message, ModelRequest, Reply, encode_message
 from fencepost.models.function import FunctionModel
 from fencepost.models.scripted import answer, call, calls, say
 from fencepost.testing import Crashed, Pauses, Place
@@ -144,6 +145,24 @@ async def test_a_last_step_that_does_not_fit_stops_the_task_before_it_is_sent(st
     assert len(model.requests) == 1
 
 
+async def test_what_was_left_out_is_read_again_by_the_digest_that_stands_in_its_place(stage: Stage) -> None:
+    """A result that was cut is kept whole, so leaving out what was shown of it loses nothing."""
+
+    def reads_again(request: ModelRequest) -> Reply:
+        place = shown(request)[0]
+        assert f"{READ_ARTIFACT} reads it again" in place
+        digest = place.split("sha256 ")[1][:64]
+        return calls(call(READ_ARTIFACT, digest=digest, offset=0, limit=200), usage=None)
+
+    script: list[Any] = [*reads(STEPS), reads_again, say("done")]
+    model = ScriptedModel(script, profile=NARROW)
+    limits = Limits(steps=STEPS + 2, result_bytes=4000)
+    agent = Agent("a", model, limits, tools=(stage.look(then=long),), artifacts=True)
+    result = await stage.run(agent)
+    assert (result.reason, result.text) == (StopReason.COMPLETED, "done")
+    assert LONG[:200] in shown(model.requests[-1])[-1]
+
+
 def test_a_model_whose_reply_fills_its_context_is_refused() -> None:
     model = ScriptedModel([], profile=msgspec.structs.replace(NARROW, context_tokens=100))
     with pytest.raises(DefinitionInvalid, match="lower max_output_tokens"):
@@ -160,7 +179,7 @@ async def test_a_step_encodes_what_it_adds_and_not_what_came_before(stage: Stage
         return encode_message(message)
 
     def says(request: ModelRequest) -> Reply:
-        sent = rendered(request.messages, encode)
+        sent = request.rendered(encode)
         assert sent[-1] == encode_message(request.messages[-1])
         assert len(sent) == len(request.messages)
         return say("done") if request.step == 401 else calls(call("look", n=request.step))

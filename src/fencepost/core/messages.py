@@ -142,6 +142,16 @@ class ModelRequest(Struct, frozen=True, gc=False):
     max_output_tokens: int
     answer: str = "text"
 
+    def rendered(self, render: Callable[[Message], R]) -> list[R]:
+        """What `render` makes of each message, in order; within a run each message is rendered once.
+
+        An adapter gives a function of its own module, the same at every request, so that a step costs what it adds
+        and not what came before.
+        """
+        if isinstance(self.messages, Log):
+            return self.messages.rendered(render)
+        return [render(message) for message in self.messages]
+
 
 class ModelProfile(Struct, frozen=True, omit_defaults=True, gc=False):
     """What budgets need to know of a model before it is called (contract 6.5).
@@ -186,14 +196,3 @@ def bytes_of(text: str) -> int:
 def encode_message(message: Message) -> bytes:
     """A message as JSON, for exports and digests."""
     return msgspec.json.encode(message)
-
-
-def rendered(messages: Log[Message] | tuple[Message, ...], render: Callable[[Message], R]) -> list[R]:
-    """What `render` makes of each message of a request; within a task each message is rendered once.
-
-    An adapter gives a function of its own module, the same every time, so that a step costs what it adds and not
-    what came before (`Log.rendered`).
-    """
-    if isinstance(messages, Log):
-        return messages.rendered(render)
-    return [render(message) for message in messages]
