@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fencepost.run.running import Result
     from fencepost.service.definitions import Source
     from fencepost.stores.sqlite import SqliteStore
+    from fencepost.testing.chaos import Report as ChaosReport
     from fencepost.testing.conformance import Report
 
 # A command's run holds its task for this long after its last sign of life. Seconds: long enough for a machine
@@ -249,6 +250,47 @@ class App:
         if asked is not None and not callable(asked):
             raise DefinitionInvalid(f"{probe} cannot be called; a probe is a function without arguments")
         return await check_tool(found, arguments=arguments, slow=slow, probe=asked)
+
+    def chaos(
+        self,
+        name: str,
+        *,
+        script: str | None,
+        prompt: str | None,
+        probe: str | None,
+        seconds: float | None,
+        tell: Callable[[str], None],
+    ) -> ChaosReport:
+        """What does not hold of the agent through every disturbance. Raises DefinitionInvalid."""
+        from fencepost.core.errors import DefinitionInvalid
+        from fencepost.service.definitions import Source, absolute, load_object, named_object
+        from fencepost.testing.chaos import chaos, read_lines
+
+        modules: dict[str, ModuleType] = {}  # a probe has to see the very world the tools act on
+        place = absolute(name)  # rehearsals run in other folders
+
+        def make() -> Agent:
+            if ":" not in name:
+                return self.agent(Source(name))
+            from fencepost.run.agent import Agent
+
+            made = load_object(place, kinds=(Agent,), what="fencepost.Agent", modules=modules)
+            assert isinstance(made, Agent)
+            made.check()
+            return made
+
+        make()  # imported here, before the first rehearsal, so that the others find it imported
+        lines = None
+        if script is not None:
+            lines = read_lines(script, lambda place: named_object(absolute(place), what="script", modules=modules))
+        asked: Any = None
+        if probe is not None:
+            asked = named_object(absolute(probe), what="probe", modules=modules)
+        if probe is not None and not callable(asked):
+            raise DefinitionInvalid(f"{probe} cannot be called; a probe is a function without arguments")
+        given: dict[str, Any] = {"prompt": prompt, "seconds": seconds}
+        options = {key: value for key, value in given.items() if value is not None}
+        return chaos(make, script=lines, probe=asked, tell=tell, **options)
 
 
 def _incident(source: Source) -> Agent:

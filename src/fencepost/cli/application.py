@@ -5,7 +5,7 @@ Rule: commands know the core, the service and this protocol. Stores, models and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,6 +53,69 @@ class ConformanceReport(Protocol):
     @property
     def broken(self) -> Sequence[ConformanceFinding]:
         """The findings whose rule does not hold."""
+        ...
+
+
+class ChaosFinding(Protocol):
+    """A rule that does not hold, what was done to see it, and the shortest journal that shows it."""
+
+    @property
+    def rule(self) -> str:
+        """The rule's name."""
+        ...
+
+    @property
+    def tool(self) -> str:
+        """The tool it is about, "" when it is about none."""
+        ...
+
+    @property
+    def says(self) -> str:
+        """What does not hold, in one sentence."""
+        ...
+
+    @property
+    def did(self) -> str:
+        """The disturbance, as a clause."""
+        ...
+
+    @property
+    def journal(self) -> Sequence[str]:
+        """One line an entry."""
+        ...
+
+
+class ChaosReport(Protocol):
+    """What chaos found about one agent."""
+
+    @property
+    def agent(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def trials(self) -> int:
+        """How many runs there were."""
+        ...
+
+    @property
+    def commits(self) -> int:
+        """How many commits an undisturbed run makes."""
+        ...
+
+    @property
+    def calls(self) -> int:
+        """How many calls it starts."""
+        ...
+
+    @property
+    def findings(self) -> Sequence[ChaosFinding]:
+        """What does not hold."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What could not be looked at."""
         ...
 
 
@@ -127,4 +190,17 @@ class Application(Protocol):
         cut: str | None,
     ) -> ConformanceReport:
         """What the suite for tools, or for models, finds about the subject. Raises DefinitionInvalid."""
+        ...
+
+    def chaos(
+        self,
+        name: str,
+        *,
+        script: str | None,
+        prompt: str | None,
+        probe: str | None,
+        seconds: float | None,
+        tell: Callable[[str], None],
+    ) -> ChaosReport:
+        """What does not hold of the agent through every disturbance. Raises DefinitionInvalid."""
         ...

@@ -12,7 +12,7 @@ class Exit(enum.IntEnum):
     """How the program ends; the comment beside each is its meaning in docs/cli.md."""
 
     OK = 0  # done; for `run`, `resume`, `demo` and `watch`: the task succeeded
-    FAILED = 1  # the task ended FAILED; for `conformance`: a rule is broken; for `replay`: something differs
+    FAILED = 1  # the task ended FAILED; for `conformance`, `chaos`: a rule is broken; for `replay`: something differs
     USAGE = 2  # a command, option, agent, file or setting is wrong; nothing was started
     WAITING = 3  # the task waits for a person
     CANCELLED = 4  # the task was cancelled

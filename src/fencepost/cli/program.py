@@ -30,6 +30,7 @@ COMMANDS = {
     "approvals": "approvals:approvals",
     "outcomes": "outcomes:outcomes",
     "conformance": "conformance:conformance",
+    "chaos": "chaos:chaos",
 }
 # What a defect is told as; longer texts are for FENCEPOST_DEBUG.
 DEFECT_CHARS = 300
