@@ -455,6 +455,18 @@ class Store(Protocol):
         """How many bytes of entries, late records and artifacts are kept; None counts every tenant's."""
         ...
 
+    async def verify(self, tenant: str, task: str, /) -> str | None:
+        """The first place where the task's row is not what its journal says, as a sentence, or None."""
+        ...
+
+    async def check(self) -> tuple[str, ...]:
+        """What is wrong with what holds the data, a file say, apart from what is in it."""
+        ...
+
+    async def compact(self) -> None:
+        """Give back to the system what is kept free for later writes, where the store keeps any."""
+        ...
+
     async def now(self) -> float:
         """The store's time, seconds since 1970."""
         ...

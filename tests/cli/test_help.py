@@ -99,7 +99,10 @@ def test_the_documents_have_the_fields_the_page_says(fencepost: Command) -> None
     shown = fencepost("show", task, "--json").document
     approvals = fencepost("approvals", "list", "--json").document["approvals"]
     cited = fencepost.run("cited", "--json").document
+    fencepost("cancel", task)
+    pruned = fencepost("prune", "--older-than", "0s", "--json").document["pruned"]
     seen: dict[str, Any] = {
+        "tombstone": pruned[0],
         "task": shown["task"], "used": shown["task"]["used"], "entry": shown["entries"][0],
         "question": approvals[0], "answer": cited["answer"], "claim": cited["answer"]["claims"][0],
         "ending": cited, "reading": shown,
@@ -117,6 +120,8 @@ def test_the_documents_have_the_fields_the_page_says(fencepost: Command) -> None
         (("cancel", "task"), {"task", "changed"}),
         (("approvals", "approve", "task", "1.0"), {"task", "call", "decision", "question"}),
         (("approvals", "reject", "task", "1.0"), {"task", "call", "decision", "question"}),
+        (("prune",), {"pruned", "freed_bytes", "stored_bytes", "dry_run"}),
+        (("doctor",), {"ok", "checks"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -19,6 +19,8 @@ from fencepost.cli.page import page_for
 from fencepost.cli.text import document, json_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fencepost.cli.application import Application
     from fencepost.service.surface import Store
 
@@ -61,6 +63,10 @@ class Desk:
         if self._store is None:
             self._store = self.app.open_store(self._given, create=create)
         return self._store
+
+    def store_path(self) -> Path:
+        """Where the store is, or would be."""
+        return self.app.store_path(self._given)
 
     async def close(self) -> None:
         """Settle and release the store."""

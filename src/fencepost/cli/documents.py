@@ -18,7 +18,7 @@ from fencepost.core.entries import Answer, Entry, EntryBody, kind_of
 from fencepost.core.errors import FencepostError
 from fencepost.core.limits import Limits
 from fencepost.service.reading import Reading
-from fencepost.service.surface import LateRecord, TaskRow
+from fencepost.service.surface import LateRecord, TaskRow, Tombstone
 
 
 def task_document(row: TaskRow) -> dict[str, Any]:
@@ -141,6 +141,22 @@ def reading_document(reading: Reading, questions: Sequence[Question]) -> dict[st
         "entries": [entry_document(entry) for entry in reading.entries],
         "late": [late_document(record) for record in reading.late],
         "damaged": [{"seq": one.seq, "problem": one.problem} for one in reading.damage],
+    }
+
+
+def tombstone_document(stone: Tombstone) -> dict[str, Any]:
+    """What is left of a task that was pruned."""
+    return {
+        "id": stone.id,
+        "agent": stone.agent,
+        "state": stone.state.value,
+        "reason": stone.reason.value,
+        "entries": stone.seq,
+        "chain": stone.chain,
+        "created_at": iso(stone.created_at),
+        "ended_at": iso(stone.ended_at),
+        "pruned_at": iso(stone.pruned_at),
+        "freed_bytes": stone.freed_bytes,
     }
 
 

@@ -18,7 +18,7 @@ class Exit(enum.IntEnum):
     CANCELLED = 4  # the task was cancelled
     NOT_FOUND = 5  # no such task, or the short id fits several
     CONFLICT = 6  # another worker holds the task, or its state does not allow this
-    STORE = 7  # the store cannot be used, or a part of it cannot be read
+    STORE = 7  # the store cannot be used, or a part of it cannot be read; for `doctor`: something is wrong
     REFUSED = 8  # the decision was refused, and the refusal recorded
     UNFINISHED = 9  # the task was given back and can be resumed
     INTERNAL = 70  # a defect in Fencepost

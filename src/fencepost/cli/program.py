@@ -29,6 +29,8 @@ COMMANDS = {
     "cancel": "tasks:cancel",
     "approvals": "approvals:approvals",
     "outcomes": "outcomes:outcomes",
+    "prune": "upkeep:prune",
+    "doctor": "upkeep:doctor",
     "conformance": "conformance:conformance",
     "chaos": "chaos:chaos",
 }

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import click
 
 from fencepost.cli.command import Desk, command
 from fencepost.core.lifecycle import TERMINAL, TaskState
+
+if TYPE_CHECKING:
+    from fencepost.service.surface import Tombstone
 
 # Many screens; more are asked for by name.
 LISTED = 50
@@ -77,10 +81,19 @@ async def show(desk: Desk, task: str, full: bool) -> int:
     from fencepost.cli.documents import reading_document
     from fencepost.cli.exits import Exit
     from fencepost.cli.reports import reading_lines
+    from fencepost.core.errors import TaskNotFound
     from fencepost.service.reading import find_task, read_task
+    from fencepost.service.retention import find_tombstone
 
     store = desk.store()
-    reading = await read_task(store, await find_task(store, task))
+    try:
+        reading = await read_task(store, await find_task(store, task))
+    except TaskNotFound:
+        stone = await find_tombstone(store, task)
+        if stone is None:
+            raise
+        _show_tombstone(desk, stone)
+        return Exit.OK
     asked = () if reading.damage else questions(reading.entries)
     if desk.json:
         desk.show(reading_document(reading, asked))
@@ -95,6 +108,18 @@ async def show(desk: Desk, task: str, full: bool) -> int:
         " restore a backup to go on with it",
     )
     return Exit.STORE
+
+
+def _show_tombstone(desk: Desk, stone: Tombstone) -> None:
+    from fencepost.cli.documents import tombstone_document
+    from fencepost.cli.text import moment
+
+    if desk.json:
+        desk.show({"tombstone": tombstone_document(stone)})
+        return
+    desk.out.line((stone.id, "strong"), f"  {stone.state.value}  {stone.reason.value}  {stone.agent}")
+    desk.out.line(f"It ended {moment(stone.ended_at)} and was pruned {moment(stone.pruned_at)}.")
+    desk.out.line(f"Its journal had {stone.seq} entries; the head of its chain is {stone.chain}.")
 
 
 @click.command(short_help="Follow a task, from any terminal.")

@@ -5,7 +5,7 @@ Rule: `cli` (and what comes beside it) imports these names from here and knows n
 
 from __future__ import annotations
 
-from fencepost.ports import Act, Delta, LateRecord, Store, TaskRow, Totals
+from fencepost.ports import Act, Delta, LateRecord, Store, TaskRow, Tombstone, Totals
 from fencepost.run.agent import Agent
 from fencepost.run.live import Event, Live
 from fencepost.run.running import Result, new_task_id
@@ -20,6 +20,7 @@ __all__ = [
     "Result",
     "Store",
     "TaskRow",
+    "Tombstone",
     "Totals",
     "new_task_id",
 ]

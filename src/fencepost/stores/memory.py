@@ -395,6 +395,13 @@ class MemoryStore:
             ]
             return rules.first_difference(held.row(), stored, len(held.late))
 
+    async def check(self) -> tuple[str, ...]:
+        """Nothing: there is no file to be damaged."""
+        return ()
+
+    async def compact(self) -> None:
+        """Nothing to give back: what was pruned is gone."""
+
     async def now(self) -> float:
         """The store's time, seconds since 1970."""
         return self._now()

@@ -218,3 +218,20 @@ class RetentionContract:
         await store.prune(TENANT, older_than=0.0)
         assert await store.operation(TENANT, "refund:7") == ("succeeded", "done")
         assert [record.task for record in await store.audited(TENANT)] == ["t-1"]
+
+    async def test_a_sound_store_says_so_before_and_after_it_is_made_smaller(
+        self, make_store: MakeStore
+    ) -> None:
+        store = make_store()
+        await over(store, "a", data=b"s" * 50_000)
+        await over(store, "b", data=b"t" * 50_000)
+        await store.prune(TENANT, older_than=0.0, limit=1)
+        before = await store.row(TENANT, "b")
+        await store.compact()
+        assert await store.check() == ()
+        assert await store.verify(TENANT, "b") is None
+        assert await store.row(TENANT, "b") == before
+        assert await store.artifact(TENANT, "d-t") == b"t" * 50_000
+        with pytest.raises(TaskNotFound):
+            await store.verify(TENANT, "a")
+        await (await held(store, "c")).append(asked())

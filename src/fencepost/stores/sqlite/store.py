@@ -8,6 +8,7 @@ run on that host. A test passes its own.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -300,6 +301,13 @@ class SqliteStore:
         """How many bytes of entries, late records and artifacts are kept."""
         return self._read(lambda db: pruning.stored_bytes(db, tenant))
 
+    async def compact(self) -> None:
+        """Rewrite the file without what is free in it; needs as much room again for a while.
+
+        Raises StoreBusy while another process writes or reads.
+        """
+        await asyncio.to_thread(self._compact)
+
     async def now(self) -> float:
         """The host's time, seconds since 1970."""
         return self._now()
@@ -353,6 +361,19 @@ class SqliteStore:
         self._pause("beat.inside")
         fetch(db, "COMMIT")
         return frozenset(refused)
+
+    def _compact(self) -> None:
+        self._check_open()
+        db = self._opener.another()
+        try:
+            with self._writer.lock:
+                fetch(db, "PRAGMA temp_store = FILE")  # in memory the whole file would be there twice
+                fetch(db, "VACUUM")
+                fetch(db, "PRAGMA wal_checkpoint(TRUNCATE)")
+        except apsw.Error as why:
+            raise store_failed(why, str(self.path), system_errno=db.system_errno) from why
+        finally:
+            db.close()
 
     def _open_pulse(self) -> apsw.Connection:
         self._check_open()
