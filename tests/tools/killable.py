@@ -129,6 +129,15 @@ def lingers(port: int) -> str:
 
 
 @tool(effect="write", isolation="process")
+def listens(port: int) -> str:
+    """End when told to."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"begun")
+        connection.recv(1)
+    return "done"
+
+
+@tool(effect="write", isolation="process")
 def hangs(port: int) -> None:
     """The same, and never end."""
     lingers.function(port)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -241,12 +243,15 @@ class Listener:
     """Hears who began, and when the last of a tree is gone."""
 
     def __init__(self) -> None:
-        self.begun, self.over = asyncio.Event(), asyncio.Event()
-        self.port = 0
+        self.begun, self.over, self.go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.port, self.asked_to_end = 0, False
 
     async def met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert await reader.read(5) == b"begun"
         self.begun.set()
+        if self.asked_to_end:
+            await self.go.wait()
+            writer.write(b".")
         assert await reader.read() == b""
         writer.close()
         self.over.set()
@@ -275,6 +280,32 @@ async def test_a_call_that_is_cancelled_leaves_nothing_running(listener: Listene
     await listener.over.wait()
 
 
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let every further descriptor of this process be refused."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_verdict_is_kept_on_a_machine_that_has_no_room_for_anything_else(listener: Listener) -> None:
+    listener.asked_to_end = True
+    call = asyncio.ensure_future(run(killable.listens, port=listener.port))
+    await listener.begun.wait()
+    with no_descriptors():
+        listener.go.set()
+        assert await call == "done"
+
+
+async def test_a_call_for_which_no_process_can_be_started_fails_and_nothing_ran() -> None:
+    named = tool(isolation="process")(killable.Shelf.book)
+    with no_descriptors(), pytest.raises(ToolFailed, match="nothing ran: no process could be started"):
+        await run(named, n=1)
+
+
 async def test_a_direct_call_has_a_deadline_of_its_own() -> None:
     with pytest.raises(TimeoutError):
         await killable.sits()
@@ -289,7 +320,7 @@ asyncio.run(hangs(port=int(sys.argv[1])))
 
 async def test_a_worker_that_is_killed_takes_its_tools_along(listener: Listener) -> None:
     if not children.prefix():
-        pytest.skip("this machine has no PID namespaces; run: apt-get install -y util-linux")
+        pytest.skip("no PID namespaces here; run: apt-get install -y util-linux, outside of a container")
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-c", VICTIM, str(listener.port), cwd=ROOT, env={**os.environ, "PYTHONPATH": "src:."}
     )

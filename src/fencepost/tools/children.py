@@ -27,6 +27,8 @@ from pathlib import Path
 MARK = "FENCEPOST_CHILD"
 # How long a killed tree may take to be gone; a process stuck in the kernel is then left to it.
 GONE_SECONDS = 5.0
+# Where a process cannot be waited for, it is looked at so often.
+POLL_SECONDS = 0.005
 # A tree that forks faster than we look is looked for so often.
 MAX_SWEEPS = 50
 PROBE_SECONDS = 5.0
@@ -100,20 +102,31 @@ class Child:
 
     async def gone(self, seconds: float = GONE_SECONDS) -> int | None:
         """The exit status as a shell tells it (above 128: a signal), once it is over; None if it is not by then."""
-        if not self.ended:
-            watched = os.pidfd_open(self._process.pid)
-            loop, over = asyncio.get_running_loop(), asyncio.Event()
-            loop.add_reader(watched, over.set)
-            try:
-                async with asyncio.timeout(seconds):
-                    await over.wait()
-            except TimeoutError:
-                return None
-            finally:
-                loop.remove_reader(watched)
-                os.close(watched)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over()
+        except TimeoutError:
+            return None
         status = self._process.wait()
         return status if status >= 0 else 128 - status
+
+    async def _over(self) -> None:
+        """Return once the process has ended; it is not reaped yet."""
+        if self.ended:
+            return
+        try:
+            watched = os.pidfd_open(self._process.pid)
+        except OSError:  # no descriptor left, or an old kernel: what the call brought must not be lost for it
+            while self._process.poll() is None:  # noqa: ASYNC110 - there is nothing else that could tell us
+                await asyncio.sleep(POLL_SECONDS)
+            return
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            loop.add_reader(watched, over.set)
+            await over.wait()
+        finally:
+            loop.remove_reader(watched)
+            os.close(watched)
 
     def buried(self) -> None:
         """Killed, and waited for without a loop: at the end of the program or of the tool's life."""

@@ -88,7 +88,7 @@ class ProcessTool(FunctionTool):
     async def _verdict(self, request: Request) -> Any:
         asked = request_frame(request)
         for _ in range(MOST_CHILDREN):
-            child = self.spare.taken()
+            child = self._child()
             status: int | None = None
             try:
                 kind, payload = await self._answer(child, asked)
@@ -101,6 +101,12 @@ class ProcessTool(FunctionTool):
                 self.spare.refill()  # not before: its imports would take the processor from the body
                 return self._settled(kind, payload, status)
         raise self._failed("nothing ran: its process ended before it could begin")
+
+    def _child(self) -> Child:
+        try:
+            return self.spare.taken()
+        except OSError as error:
+            raise self._failed(f"nothing ran: no process could be started ({error})") from None
 
     async def _answer(self, child: Child, asked: bytes) -> tuple[Frame, bytes]:
         """The child's verdict; BEGAN when there is none, READY when it never came to the body."""
@@ -172,9 +178,10 @@ class Spare:
         return started(*self._arguments)
 
     def refill(self) -> None:
-        """Have a child for the next call."""
-        if not self._waiting:
-            self._waiting.append(started(*self._arguments))
+        """Have a child for the next call, if this machine has room for one."""
+        with contextlib.suppress(OSError):  # the call that was, has its verdict; the next one tries again
+            if not self._waiting:
+                self._waiting.append(started(*self._arguments))
 
     def put(self, child: Child) -> None:
         """Keep this child for the next call, unless there is one."""
