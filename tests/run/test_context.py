@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from fencepost import (
     ScriptedModel,
     StopReason,
     ToolMessage,
+    replay,
 )
 from fencepost.core.eliding import READ_ARTIFACT
 from fencepost.core.entries import ContextElided, ModelAsked
@@ -87,6 +89,22 @@ async def test_leaving_out_costs_no_commit_of_its_own_and_comes_before_the_reque
         if isinstance(entry.body, ContextElided):
             assert entry.commit_id in commits
             assert isinstance(entries[at + 1].body, ContextElided | ModelAsked)
+
+
+async def test_a_replay_leaves_out_the_same_with_the_agent_and_without(
+    stage: Stage, model: ScriptedModel
+) -> None:
+    agent = stage.agent([], stage.look(then=long), model=model)
+    result = await stage.run(agent)
+    assert elided(result)
+    for known in (agent, None):
+        again = await asyncio.to_thread(replay, result.entries, known)
+        assert again.difference is None
+        assert again.entries == len(result.entries)
+    wider = msgspec.structs.replace(NARROW, context_tokens=70_000)
+    other = await asyncio.to_thread(replay, result.entries, None, profile=wider)
+    assert other.difference is not None
+    assert other.difference.seq == next(e.seq for e in result.entries if isinstance(e.body, ContextElided))
 
 
 async def test_watchers_are_told_what_was_left_out(stage: Stage, model: ScriptedModel) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from fencepost.core.entries import ModelAsked, Replied
+from fencepost.core.eliding import ROOM_DENOMINATOR, ROOM_NUMERATOR
+from fencepost.core.entries import ContextElided, ModelAsked, Replied
 from fencepost.core.messages import ModelProfile
 from fencepost.service.replay.script import Script
 
@@ -30,13 +31,30 @@ def profile_of(script: Script, name: str) -> ModelProfile:
             body.reserved_tokens == prompt + min(most, left - prompt) for prompt, left, body in needs
         ):
             prices = _prices([(p, body.reserved_tokens - p, body.reserved_nano) for p, _, body in needs])
-            return ModelProfile(name, per_token, most, *prices, calls_tools=calls_tools)
+            fits = _fits(script, per_token)
+            context = None if fits is None else fits + most
+            return ModelProfile(
+                name, per_token, most, *prices, calls_tools=calls_tools, context_tokens=context
+            )
     return ModelProfile(name, input_nano=0, output_nano=0, calls_tools=calls_tools)
 
 
 def _prompt(script: Script, at: int, per_token: int) -> int:
     state = script.states[at]
     return state.input_tokens + -(-(state.size_bytes - state.sized_bytes) // per_token)
+
+
+def _fits(script: Script, per_token: int) -> int | None:
+    """The most tokens of a request under which the same results are left out; None where none were."""
+    bounds, before = [], False
+    for at, entry in enumerate(script.entries):
+        elided = isinstance(entry.body, ContextElided)
+        if elided:
+            prompt = _prompt(script, at, per_token)
+            # The first of them went because the request did not fit, each because there was not room enough yet.
+            bounds.append((ROOM_DENOMINATOR * prompt - 1) // ROOM_NUMERATOR if before else prompt - 1)
+        before = elided
+    return min(bounds, default=None)
 
 
 def _left(script: Script, at: int) -> int:
