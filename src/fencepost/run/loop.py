@@ -4,14 +4,12 @@ Rule 1: `Run.commit` is the only way to make progress, and it is fenced; nobody 
 Rule 2: intent is committed with the outcome before it, so k replies and m sequential calls cost k+m+1 commits
 (contract 8.1), and no effect starts that is not in the journal.
 Rule 3: a commit is never interrupted; an effect always can be. A deadline, a shutdown and a lost task all cancel
-the effect in progress; an effect that does not end within the grace period is abandoned: the run goes on in a new
-asyncio task, and what the abandoned one brings later is a late record.
+the effect in progress, and one that does not end within the grace period is left behind (driver.py, flights.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Awaitable, Mapping
 from typing import Any, assert_never
@@ -61,6 +59,7 @@ from fencepost.ports import (
     Totals,
 )
 from fencepost.run.admission import admit
+from fencepost.run.driver import Concluded, Driver
 from fencepost.run.flights import Flights, take_back_cancel
 from fencepost.run.foreign import describe
 from fencepost.run.late import LateShelf
@@ -73,12 +72,10 @@ from fencepost.run.perform import (
     Returned,
     attempt_failed,
     ended,
-    is_cancelled,
     reconciled,
     timed_out,
 )
 from fencepost.run.starting import Starts, earlier
-from fencepost.run.watch import Watch
 
 RUNNING = (TaskState.RUNNING,)
 # Contract 10.4: said once, before whatever the agent's own instructions say.
@@ -124,28 +121,20 @@ class Run:
             self.tenant, self.task, self.principal, world.tools, world.boundary, world.approval_seconds
         )
         self._commit_prefix = f"{self.lease.worker}/{self.lease.epoch}/{next(_numbers)}/"
-        self._loop = asyncio.get_running_loop()
-        self._watch = Watch(self._loop, self._deadline_passed)
-        self._driver: asyncio.Task[None] | None = None
-        self._effect: object = None
-        self._abandoning: asyncio.TimerHandle | None = None
-        self._timed_out = self._out_of_time = False
+        self._out_of_time = False
         self.lost: Lost | None = None
         self._late = LateShelf(world.store, self.lease, self.limits)
-        self._flights = Flights(
-            self._late,
-            grace_seconds=self.limits.grace_seconds,
-            deadline=self._look_at_time,
-            stopped=self.release,
-        )
-        self.done: asyncio.Future[str] = self._loop.create_future()
+        grace, look, stop = self.limits.grace_seconds, self._look_at_time, self.release
+        self._driver = Driver(self._drive, self._late, grace_seconds=grace, deadline=look, stopped=stop)
+        self._flights = Flights(self._late, grace_seconds=grace, deadline=look, stopped=stop)
+        self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     # -- what the outside may do to a run
 
     def start(self) -> None:
         """Begin in an asyncio task of its own; `done` then gets "stopped", "waiting", "released" or an exception."""
         self.world.live.running[self.tenant, self.task] = self
-        self._set_out(None)
+        self._driver.set_out()
 
     def release(self) -> None:
         """Give the task back as soon as the effect in progress has ended or its grace is over."""
@@ -161,23 +150,13 @@ class Run:
 
     # -- the loop
 
-    def _set_out(self, concluded: tuple[Any, Outcome] | None) -> None:
-        self._driver = self._loop.create_task(self._drive(concluded))
-        self._driver.add_done_callback(self._driver_gone)
-
-    def _driver_gone(self, task: asyncio.Task[None]) -> None:
-        if task is self._driver and not self.done.done():  # cancelled before its first step
-            self.lost = self.lost or Lost.RELEASE
-            self._set_out(None)
-
-    async def _drive(self, concluded: tuple[Any, Outcome] | None) -> None:
-        me = asyncio.current_task()
+    async def _drive(self, concluded: Concluded | None) -> None:
         try:
             if concluded is not None:
                 self._conclude(*concluded)
             self._end(await self._run())
         except BaseException as error:
-            if self._driver is not me:
+            if not self._driver.carries(asyncio.current_task()):
                 return  # left to itself: a newer driver goes on, and this one ends without a word
             if isinstance(error, Fenced):
                 await self._late.put_refused(self._pending, self.state)
@@ -186,7 +165,7 @@ class Run:
                 raise
 
     def _end(self, outcome: str | BaseException) -> None:
-        self._watch.close()
+        self._driver.close()
         self._flights.forget()
         if self.world.live.running.get((self.tenant, self.task)) is self:
             del self.world.live.running[self.tenant, self.task]
@@ -348,7 +327,7 @@ class Run:
         except Exception as error:  # noqa: BLE001 - foreign code may fail before its first await
             self._conclude(asked, Raised(error))
             return
-        self._conclude(asked, await self._inline(asked, replying, seconds))
+        self._conclude(asked, await self._driver.wait_for(asked, replying, seconds))
 
     def _sink(self) -> Sink:
         step, attempt = self.state.steps + 1, self.state.attempts
@@ -365,7 +344,7 @@ class Run:
         if seconds >= self._left():
             self._out_of_time = True
             return False
-        outcome = await self._inline(_PAUSE, self.world.clock.sleep(seconds), self._left())
+        outcome = await self._driver.wait_for(_PAUSE, self.world.clock.sleep(seconds), self._left())
         return not isinstance(outcome, Lost)
 
     # -- running calls
@@ -407,7 +386,7 @@ class Run:
         except BaseException as error:  # noqa: BLE001 - foreign code may fail before its first await
             self._conclude(call, Raised(error))
             return
-        self._conclude(call, await self._inline(call, running, at.seconds))
+        self._conclude(call, await self._driver.wait_for(call, running, at.seconds))
 
     def _note_starts(self, positions: tuple[int, ...]) -> list[Call] | EntryBody:
         """Note the starts of these calls, or what one of them leads to instead."""
@@ -452,7 +431,7 @@ class Run:
         seconds = min(self.limits.tool_seconds, self._left())
         context = self._starts.context(reply.step, position, known.starts, seconds=seconds)
         asking = _ask_tool(self.world.tools, known.call, context)
-        self._conclude(move, await self._inline(move, asking, seconds))
+        self._conclude(move, await self._driver.wait_for(move, asking, seconds))
 
     def _reconciled(self, position: int, outcome: Outcome) -> None:
         known, reply = self.state.open[position], self.state.reply
@@ -477,44 +456,6 @@ class Run:
 
     # -- effects in progress
 
-    async def _inline(self, effect: Any, awaitable: Awaitable[Any], seconds: float) -> Outcome:
-        """Await foreign code in this task, under a deadline; raises _Abandoned when nobody waits any more."""
-        self._effect, self._timed_out = effect, False
-        self._watch.arm(seconds)
-        driver = self._driver
-        assert driver is not None
-        outcome: Outcome
-        try:
-            outcome = Returned(await awaitable)
-        except BaseException as error:  # noqa: BLE001 - foreign code makes one failed call (contract 5.2)
-            outcome = Raised(error)
-        if self._driver is not driver:
-            await self._land_late(effect, outcome)
-            raise _Abandoned
-        self._effect = None
-        self._watch.disarm()
-        if self._abandoning is not None:
-            self._abandoning.cancel()
-            self._abandoning = None
-        if self._timed_out or self.lost is not None:
-            why = Lost.TIMEOUT if self._timed_out else self.lost or Lost.FENCED
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)  # an effect that ended its own run has a cancel of ours still to come
-            take_back_cancel()
-            await self._land_late(effect, outcome)
-            return why
-        # A cancel from outside ends the run: the process is going down. One that a body left behind is forgotten.
-        if driver.cancelling() and take_back_cancel() and is_cancelled(outcome):
-            self.lost = Lost.RELEASE
-            return Lost.RELEASE
-        return outcome
-
-    def _deadline_passed(self) -> None:
-        if self._effect is not None and self._abandoning is None:
-            self._timed_out = True
-            self._look_at_time()
-            self._cut_short()
-
     def _look_at_time(self) -> None:
         """A deadline that is the task's own is never told as a single call's (contract 6.4)."""
         self._out_of_time = self._out_of_time or self._left() <= 0
@@ -524,25 +465,7 @@ class Run:
             return
         self.lost = why
         self._flights.cancel(why)
-        if self._effect is not None and self._abandoning is None:
-            self._cut_short()
-
-    def _cut_short(self) -> None:
-        assert self._driver is not None
-        self._driver.cancel()
-        self._abandoning = self._loop.call_later(
-            self.limits.grace_seconds, self._abandon_driver, self._effect
-        )
-
-    def _abandon_driver(self, effect: Any) -> None:
-        """The effect does not end: leave its asyncio task to itself and go on in a new one."""
-        self._abandoning = None
-        assert self._effect is effect, "an effect that ended disarms this"
-        assert self._driver is not None
-        self._late.hold(self._driver)
-        why = Lost.TIMEOUT if self._timed_out else self.lost or Lost.FENCED
-        self._effect = None
-        self._set_out((effect, why))
+        self._driver.cut_short(why)
 
     def _conclude(self, effect: Any, outcome: Outcome) -> None:
         """Note what came of an effect. No await: the next commit takes it along."""
@@ -598,10 +521,6 @@ class Run:
             self._settle.append((known.operation, status, body.content))
         self.note(body)
 
-    async def _land_late(self, effect: object, outcome: Outcome) -> None:
-        if isinstance(effect, Call):
-            await self._late.put(effect, outcome)
-
     async def _next_landing(self) -> None:
         """Wait until a call in flight has ended, and note how."""
         if self._pending and not self._flights.any_landed and self.lost is None:
@@ -634,10 +553,6 @@ class Run:
 
 
 _PAUSE = object()
-
-
-class _Abandoned(Exception):
-    """This asyncio task was left to itself: it ends without a word."""
 
 
 async def _ask_tool(tools: Mapping[str, Tool], call: AdmittedCall, context: CallContext) -> Any:

@@ -16,13 +16,13 @@ def _nobody() -> None:
 
 
 class Watch:
-    """Calls `expired` when the armed deadline passes; `disarm` makes it not."""
+    """Calls `expired` when the armed deadline passes, unless it is armed anew before; nobody has to disarm it."""
 
     __slots__ = ("_deadline", "_due", "_expired", "_handle", "_loop", "_time")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[], None]) -> None:
         self._loop, self._expired = loop, expired
-        self._deadline: float | None = None
+        self._deadline = math.inf
         self._handle: asyncio.TimerHandle | None = None
         self._due = math.inf  # when the handle fires
         self._time = loop.time
@@ -36,24 +36,17 @@ class Watch:
             self._handle = self._loop.call_at(deadline, self._fired)
             self._due = deadline
 
-    def disarm(self) -> None:
-        """Nothing expires until it is armed again."""
-        self._deadline = None
-
     def close(self) -> None:
         """Forget the timer, and whom it would have told."""
-        self._deadline, self._expired = None, _nobody
+        self._expired = _nobody
         if self._handle is not None:
             self._handle.cancel()
             self._handle, self._due = None, math.inf
 
     def _fired(self) -> None:
         self._handle, self._due = None, math.inf
-        if self._deadline is None:
-            return
         if self._time() < self._deadline:
             self._due = self._deadline
             self._handle = self._loop.call_at(self._due, self._fired)
             return
-        self._deadline = None
         self._expired()
