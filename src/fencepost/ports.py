@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from fencepost.core.entries import CallEnded, Entry, EntryBody
+from fencepost.core.entries import Entry, EntryBody
 from fencepost.core.lifecycle import StopReason, TaskState
 from fencepost.core.messages import ModelProfile, ModelRequest, Reply, ToolDefinition
 
@@ -216,10 +216,10 @@ class Claimed(Struct, frozen=True, gc=False):
 class Commit(Struct, frozen=True, gc=False):
     """One fenced append: written whole if the task still is at `epoch` and `seq` and in one of `states`.
 
-    `to` is the state afterwards; leaving RUNNING gives the lease back. `operation` claims a tenant-wide operation
-    key together with the entries; `settle` records how an earlier operation ended ("succeeded", "failed",
-    "unknown"), as (key, status, content). `artifacts` are (digest, bytes) kept with the entries. At `valid_until`
-    by the store's clock, or later, nothing is written and `ApprovalExpired` is raised.
+    `to` is the state afterwards; leaving RUNNING gives the lease back. `operations` claims tenant-wide operation
+    keys together with the entries, as (key, step, position); `settle` records how an earlier operation ended
+    ("succeeded", "failed", "unknown"), as (key, status, content). `artifacts` are (digest, bytes) kept with the
+    entries. At `valid_until` by the store's clock, or later, nothing is written and `ApprovalExpired` is raised.
     """
 
     tenant: str
@@ -486,10 +486,3 @@ class Clock(Protocol):
     async def sleep(self, seconds: float, /) -> None:
         """Return after so many seconds."""
         ...
-
-
-class Ended(Struct, frozen=True):
-    """A finished call before it becomes an entry: what perform.py hands to the loop."""
-
-    body: CallEnded
-    artifact: bytes | None = None

@@ -55,12 +55,11 @@ class StopReason(enum.StrEnum):
 TERMINAL = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED})
 OPEN = frozenset(TaskState) - TERMINAL
 
-_END = frozenset(TERMINAL)
 _NO_SUCCESS = frozenset({TaskState.FAILED, TaskState.CANCELLED})  # success needs a run (contract 9)
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.PENDING: frozenset({TaskState.PENDING, TaskState.RUNNING}) | _NO_SUCCESS,
     TaskState.RUNNING: frozenset({TaskState.RUNNING, TaskState.WAITING_APPROVAL, TaskState.READY_TO_RESUME})
-    | _END,
+    | TERMINAL,
     TaskState.WAITING_APPROVAL: frozenset({TaskState.WAITING_APPROVAL, TaskState.READY_TO_RESUME})
     | _NO_SUCCESS,
     TaskState.READY_TO_RESUME: frozenset({TaskState.RUNNING, TaskState.READY_TO_RESUME}) | _NO_SUCCESS,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from fencepost.core.errors import LimitsInvalid
 
 
 class Limits(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a task may use; seconds, bytes and nano-units of money. Zero or negative is refused.
+    """What a task may use; seconds, bytes and nano-units of money; all above 0, some 0 or more (MAY_BE_ZERO).
 
     `steps` counts accepted replies, the answer included. `cost_nano` None means no money limit;
     every other limit is finite. `answer_tries` is how often a wrong citation may be corrected.
@@ -26,7 +26,7 @@ class Limits(Struct, frozen=True, omit_defaults=True, gc=False):
     result_bytes: int = 64 * 1024
     attempts_per_step: int = 3
     answer_tries: int = 2
-    grace_seconds: float = field(default=1.0)
+    grace_seconds: float = 1.0
 
     def check(self) -> None:
         """Raise LimitsInvalid unless every limit can be kept; done before a task is opened, not when built.

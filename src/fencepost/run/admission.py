@@ -92,9 +92,13 @@ def _finish(said: object) -> Finish:
 
 def believable(usage: Usage | None) -> Usage | None:
     """The usage without what no provider can mean: less than nothing is unknown, so it refunds no budget."""
-    if usage is None or min(filter(None, structs.astuple(usage)), default=0) >= 0:
-        return usage
-    return Usage(*(None if n is not None and n < 0 else n for n in structs.astuple(usage)))
+    if usage is None:
+        return None
+    said = structs.astuple(usage)
+    for number in said:
+        if number is not None and number < 0:
+            return Usage(*(None if n is not None and n < 0 else n for n in said))
+    return usage
 
 
 def charge(usage: Usage | None, state: State) -> tuple[int, int | None]:

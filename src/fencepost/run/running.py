@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from fencepost.core.closing import closing, lost_operations
-from fencepost.core.entries import Answer, Ask, Entry, Opened
+from fencepost.core.entries import Answer, Ask, Entry, Opened, Stopped
 from fencepost.core.errors import (
     DefinitionInvalid,
     Fenced,
@@ -84,7 +84,7 @@ def final_answer(entries: Sequence[Entry]) -> Answer | None:
     if not entries:
         return None
     last = entries[-1].body
-    return getattr(last, "answer", None) if type(last).__name__ == "Stopped" else None
+    return last.answer if isinstance(last, Stopped) else None
 
 
 def new_task_id() -> str:
