@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,26 @@ async def test_the_sqlite_store_gives_the_same_parts(tmp_path: Path) -> None:
     assert [part.content for part in kept] == [part.content for part in remembered]
     assert not kept[0].failed
     await store.close()
+
+
+async def test_a_run_holds_no_whole_result_once_it_is_committed(tmp_path: Path) -> None:
+    size, steps = 1_000_000, 30
+
+    @tool(effect="read")
+    async def large(number: int) -> str:
+        """A large result, each another."""
+        return f"{number:08d}" * (size // 8)
+
+    store = SqliteStore(tmp_path / "store.db")
+    script = [*(calls(call("large", number=number)) for number in range(steps)), say("done")]
+    limits = Limits(steps + 1, result_bytes=2048)
+    tracemalloc.start()
+    result = await run_task(Agent("a", ScriptedModel(script), limits, tools=(large,)), "go", store=store)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    await store.close()
+    assert result.text == "done"
+    assert peak < size * 8, "the value, its bytes, what is written of it, and room for the rest"
 
 
 async def test_of_a_read_nobody_has_to_find_out_what_became_of_it() -> None:
