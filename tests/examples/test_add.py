@@ -1,4 +1,4 @@
-"""The strict `add` of the examples: every malformed call of the conformance page (L07-L18) runs nothing."""
+"""The strict `add` of the examples: every malformed call that `tests/conformance` knows (07-18) runs nothing."""
 
 from __future__ import annotations
 
