@@ -16,8 +16,20 @@ import click
 import pytest
 
 from fencepost import __version__
+from fencepost.cli.documents import error_document
 from fencepost.cli.exits import Exit
 from fencepost.cli.program import program
+from fencepost.core.errors import (
+    DecisionRefused,
+    DefinitionInvalid,
+    Fenced,
+    JsonInvalid,
+    LimitsInvalid,
+    RulesInvalid,
+    StoreFailed,
+    TaskConflict,
+    TaskNotFound,
+)
 from tests.cli.conftest import ROOT, Command
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -82,6 +94,20 @@ def test_the_page_has_the_table_of_exit_codes() -> None:
         (name, number, words) for name, number, words in meant
     ]
     assert {name for name, _, _ in meant} == {code.name for code in Exit}
+
+
+def test_the_page_has_every_error_code_that_a_command_can_end_with() -> None:
+    (table,) = re.findall(r"^### Error codes\n\n((?:\|[^\n]*\n)+)", PAGE.read_text(), re.MULTILINE)
+    raised = {StoreFailed, *StoreFailed.__subclasses__()} | {
+        DefinitionInvalid, LimitsInvalid, RulesInvalid, JsonInvalid,
+        TaskNotFound, TaskConflict, DecisionRefused, Fenced,
+    }  # fmt: skip
+    codes = {one.code for one in raised} | {
+        error_document(why, "")["error"]["code"]
+        for why in (click.UsageError(""), KeyboardInterrupt(), BrokenPipeError(), ZeroDivisionError())
+    }
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == codes
+    assert len(codes) == len(raised) + 4
 
 
 def shapes_on_the_page() -> dict[str, set[str]]:

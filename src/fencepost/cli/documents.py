@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import click
 import msgspec
 
 from fencepost.cli.answers import Question, is_orphaned, is_synthetic
@@ -162,5 +163,18 @@ def tombstone_document(stone: Tombstone) -> dict[str, Any]:
 
 def error_document(error: BaseException, message: str) -> dict[str, Any]:
     """Why a command did not do what it was asked."""
-    code = error.code if isinstance(error, FencepostError) else "usage"
-    return {"error": {"code": code, "message": message}}
+    return {"error": {"code": _error_code(error), "message": message}}
+
+
+def _error_code(error: BaseException) -> str:
+    match error:
+        case FencepostError():
+            return error.code
+        case click.exceptions.Abort() | KeyboardInterrupt():
+            return "interrupted"
+        case click.ClickException():
+            return "usage"
+        case OSError() if error.filename is None:
+            return "output"
+        case _:
+            return "internal"
