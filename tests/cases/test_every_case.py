@@ -19,7 +19,7 @@ def cases() -> set[int]:
     return {case for first, last in KINDS.values() for case in range(first, last + 1)}
 
 
-def tested() -> set[int]:
+def with_tests() -> set[int]:
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("test_*.py")))
     return {int(number) for number in re.findall(r"^(?:async )?def test_o(\d+)_", text, re.MULTILINE)}
 
@@ -33,8 +33,8 @@ def rows() -> list[list[str]]:
 
 def test_every_case_is_tested_or_listed_with_the_rule_that_says_why_not() -> None:
     listed = {int(row[0].removeprefix("O-")) for row in rows()}
-    assert cases() - tested() - listed == set()
-    assert (tested() | listed) - cases() == set(), "a number that is no case of these kinds"
+    assert cases() - with_tests() - listed == set()
+    assert (with_tests() | listed) - cases() == set(), "a number that is no case of these kinds"
 
 
 def test_every_row_names_a_rule_of_the_contract() -> None:
