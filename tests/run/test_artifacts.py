@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import tracemalloc
 from pathlib import Path
@@ -26,6 +27,7 @@ from fencepost.core.errors import ArgumentsInvalid
 from fencepost.models.scripted import answer, call, calls, say
 from fencepost.ports import CallContext, Reconciled, Store
 from fencepost.run.artifacts import READ_ARTIFACT_DEFINITION, ReadArtifact
+from fencepost.service.replay.replaying import replay
 from fencepost.stores.sqlite import SqliteStore
 from fencepost.tools.function import tool
 
@@ -204,6 +206,17 @@ async def test_the_sqlite_store_gives_the_same_parts(tmp_path: Path) -> None:
     assert [part.content for part in kept] == [part.content for part in remembered]
     assert not kept[0].failed
     await store.close()
+
+
+@pytest.mark.parametrize(("tools", "reran"), [("recorded", 0), ("read", 1)])
+def test_a_task_that_read_artifacts_replays_also_where_its_other_reads_run_again(
+    tools: Any, reran: int
+) -> None:
+    script = [calls(call("log")), calls(call("read_artifact", digest=NAMED)), say("done")]
+    reader = agent(ScriptedModel(script))
+    result = asyncio.run(run_task(reader, "read"))
+    replayed = replay(result.entries, agent=reader, tools=tools)
+    assert (replayed.difference, replayed.reran) == (None, reran)
 
 
 async def test_a_run_holds_no_whole_result_once_it_is_committed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from fencepost.core.eliding import READ_ARTIFACT
 from fencepost.core.entries import ENTRY_VERSION, Opened, decode_body, encode_body, kind_of
 from fencepost.core.errors import DefinitionInvalid
 from fencepost.core.evidence import ANSWER_SCHEMA
@@ -20,7 +21,7 @@ from fencepost.core.messages import Effect, ToolDefinition
 from fencepost.core.recovery import Recovery
 from fencepost.core.state import ANSWER_TOOL
 from fencepost.ports import Authorization, Boundary, Model, Store, Tool
-from fencepost.run.artifacts import READ_ARTIFACT, RESULT_BYTES_LEAST, ReadArtifact
+from fencepost.run.artifacts import RESULT_BYTES_LEAST, ReadArtifact
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 

@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from fencepost.core.arguments import read_arguments
 from fencepost.core.canonical import digest as digest_of
+from fencepost.core.eliding import READ_ARTIFACT
 from fencepost.core.errors import ArgumentsInvalid, StoreCorrupt, TaskNotFound, ToolFailed
 from fencepost.core.messages import Effect, ToolDefinition
 from fencepost.ports import CallContext, Prepared, Reconciled, Store
 
-READ_ARTIFACT = "read_artifact"
 # What stands before a part: two offsets, a size and some words.
 HEADER_BYTES_MOST = 120
 # Fewer bytes a result would make a model read forever.

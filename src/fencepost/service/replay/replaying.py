@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fencepost.core.closing import closing
+from fencepost.core.eliding import READ_ARTIFACT
 from fencepost.core.entries import (
     CHAIN_START,
     CallEnded,
@@ -250,8 +251,8 @@ class _Replaying:
     def _tool(self, name: str, state: State) -> PlaybackTool:
         definition = state.tools[name]
         real = None if self._agent is None else self._agent.by_name.get(name)
-        if real is not None and real.definition != definition:
-            real = None  # accepted since: what this claim had is gone
+        if real is not None and (real.definition != definition or name == READ_ARTIFACT):
+            real = None  # accepted since: what this claim had is gone; and artifacts are in the task's own store
         return PlaybackTool(definition, self._script, real, rerun=self._rerun)
 
     def _profile_at(self, part: Part) -> ModelProfile:
