@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 from fencepost.core.entries import (
@@ -59,6 +60,8 @@ from fencepost.service.replay.script import Script
 
 # How the loop words a reply that did not come in time, as opposed to a model that said so itself.
 _NO_REPLY = "no reply within"
+# How the loop words a call whose arguments its tool does not take any more.
+_NOT_TAKEN = re.compile(r"(.+?) did not take the arguments: (\w+)(?:: (.*))?", re.DOTALL)
 # Rules of which no call of the journal knows: asked again, they say what the record says.
 _OTHER_RULES = "recorded"
 
@@ -110,10 +113,7 @@ class PlaybackStore:
         starts = [body for body in commit.bodies if isinstance(body, CallStarted)]
         if not starts or self._script.next is None:
             return
-        first = next(self._script.about(starts[0].step, starts[0].position), None)
-        if first is None:
-            return
-        body = first[1]
+        body = self._script.start_of(starts[0].step, starts[0].position)
         if commit.operations and isinstance(body, CallEnded) and body.failure in ("", "operation_taken"):
             if body.status is CallStatus.OK:
                 raise OperationTaken("recorded", status="succeeded", content=body.content)
@@ -144,24 +144,28 @@ class PlaybackClock:
         entry = self._script.next
         if entry is None:
             return
-        over = False
+        moment, over, before = entry.seconds, False, self._script.entries[self._script.at - 1].body
         for at in range(self._script.at, self._script.end):
             other = self._script.entries[at]
             if other.commit_id != entry.commit_id:
                 break
             body = other.body
             over = over or (isinstance(body, Stopped) and body.reason is StopReason.TASK_TIMEOUT)
+            if isinstance(body, ModelAsked) and isinstance(before, AttemptFailed):
+                moment -= before.retry_in or 0.0  # `sleep` brings that
+            before = body
         if over:
-            self._now = max(entry.seconds, self._limit) + 1.0
+            self._now = max(moment, self._limit) + 1.0
         else:
-            self._now = max(self._now, min(entry.seconds, self._limit * (1 - 1e-9)))
+            self._now = max(self._now, min(moment, self._limit * (1 - 1e-9)))
 
     def monotonic(self) -> float:
         """The present moment of the replay."""
         return self._now
 
     async def sleep(self, seconds: float, /) -> None:
-        """Pauses are over at once."""
+        """So many seconds have passed, at once."""
+        self._now += seconds
         await asyncio.sleep(0)
 
 
@@ -228,8 +232,10 @@ class PlaybackTool:
 
     threaded = False
 
-    def __init__(self, definition: ToolDefinition, script: Script, real: Tool | None, *, rerun: bool) -> None:
-        self.definition, self._script, self._real = definition, script, real
+    def __init__(
+        self, definition: ToolDefinition, script: Script, live: Live, real: Tool | None, *, rerun: bool
+    ) -> None:
+        self.definition, self._script, self._live, self._real = definition, script, live, real
         self._rerun = real if rerun and definition.effect is Effect.READ else None
         self.reruns = self.played = 0
 
@@ -266,13 +272,18 @@ class PlaybackTool:
         return ""
 
     def operation_key(self, prepared: Prepared, /) -> str | None:
-        """What the tool says, or what the journal says of the next start of such a call."""
+        """What the tool says, else what the journal says; raises what kept the call from its start."""
+        where = _looked_at(self._live, self.definition.name, prepared.canonical)
+        body = None if where is None else self._script.start_of(*where)
+        if isinstance(body, CallEnded) and (said := _NOT_TAKEN.fullmatch(body.content)) is not None:
+            invalid = body.failure == "invalid_arguments"
+            kind = type(said[2], (ArgumentsInvalid if invalid else Exception,), {})
+            raise kind(said[3] or "")
         if self._real is not None:
             return self._real.operation_key(prepared)
-        for body in self._script.rest():
-            if isinstance(body, CallStarted):
-                return body.operation or None
-        return None
+        if isinstance(body, CallStarted):
+            return body.operation or None
+        return "taken" if isinstance(body, CallEnded) else None
 
     async def run(self, prepared: Prepared, context: CallContext, /) -> Any:
         """What the call brought, in the order in which calls ended."""
@@ -350,6 +361,20 @@ def _value(content: str, *, json_text: bool) -> Any:
         return content
 
 
+def _looked_at(live: Live, name: str, arguments: str) -> tuple[int, int] | None:
+    """(step, position) of the open call that is about to start; None while a reply is being admitted."""
+    for run in live.running.values():
+        assert isinstance(run, Run)
+        state = run.state
+        if state.reply is None or state.asked is not None:
+            continue
+        for position, call in enumerate(state.open):
+            waits = call.phase in (Phase.ASKED, Phase.LOST)
+            if waits and (call.call.name, call.call.arguments) == (name, arguments):
+                return state.reply.step, position
+    return None
+
+
 class PlaybackBoundary:
     """Rules that say at each start what the rules of that time said."""
 
@@ -382,25 +407,14 @@ class PlaybackBoundary:
 
     def authorize(self, principal: str, definition: ToolDefinition, arguments: str, /) -> Authorization:
         """What was said of the call that is looked at; at admission the record itself has the word."""
-        for run in self._live.running.values():
-            assert isinstance(run, Run)
-            state = run.state
-            if state.reply is None or state.asked is not None:
-                continue
-            for position, call in enumerate(state.open):
-                if (call.call.name, call.call.arguments) == (definition.name, arguments) and (
-                    call.phase in (Phase.ASKED, Phase.LOST)
-                ):
-                    return self._word(state.reply.step, position)
-        return Authorization("allow", "", self.version)
+        where = _looked_at(self._live, definition.name, arguments)
+        return Authorization("allow", "", self.version) if where is None else self._word(*where)
 
     def _word(self, step: int, position: int) -> Authorization:
-        for _, body in self._script.about(step, position):
-            match body:
-                case CallEnded(status=CallStatus.DENIED, failure="denied"):
-                    return Authorization("deny", body.content.removeprefix("denied: "), self.version)
-                case ApprovalAsked():
-                    return Authorization("ask", body.asks[0].cause, self.version)
-                case _:
-                    break
-        return Authorization("allow", "", self.version)
+        match body := self._script.start_of(step, position):
+            case CallEnded(status=CallStatus.DENIED, failure="denied"):
+                return Authorization("deny", body.content.removeprefix("denied: "), self.version)
+            case ApprovalAsked():
+                return Authorization("ask", body.asks[0].cause, self.version)
+            case _:
+                return Authorization("allow", "", self.version)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from fencepost.core.eliding import ROOM_DENOMINATOR, ROOM_NUMERATOR
-from fencepost.core.entries import ContextElided, ModelAsked, Replied
+from fencepost.core.entries import ContextElided, EntryBody, ModelAsked, Replied, Stopped
+from fencepost.core.lifecycle import StopReason
 from fencepost.core.messages import ModelProfile
 from fencepost.service.replay.script import Script
 
@@ -24,15 +25,18 @@ def profile_of(script: Script, name: str) -> ModelProfile:
         isinstance(entry.body, Replied) and entry.body.answer is not None and not entry.body.answer_sent_id
         for entry in script.entries
     )
+    last = script.entries[-1].body
+    unpriced = isinstance(last, Stopped) and last.reason is StopReason.UNKNOWN_PRICE
     for per_token in _CANDIDATES:
         needs = [(_prompt(script, at, per_token), _left(script, at), body) for at, body in asked]
         most = max((body.reserved_tokens - prompt for prompt, _, body in needs), default=4096)
         if most > 0 and all(
             body.reserved_tokens == prompt + min(most, left - prompt) for prompt, left, body in needs
         ):
-            prices = _prices([(p, body.reserved_tokens - p, body.reserved_nano) for p, _, body in needs])
+            told = [(p, body.reserved_tokens - p, body.reserved_nano) for p, _, body in needs]
+            prices = (None, None) if unpriced else _prices([*told, *_charged(script)])
             fits = _fits(script, per_token)
-            context = None if fits is None else fits + most
+            context = _said(last) or (None if fits is None else fits + most)
             return ModelProfile(
                 name, per_token, most, *prices, calls_tools=calls_tools, context_tokens=context
             )
@@ -57,10 +61,31 @@ def _fits(script: Script, per_token: int) -> int | None:
     return min(bounds, default=None)
 
 
+def _said(last: EntryBody) -> int | None:
+    """What a stop because of the context says that the model takes, in tokens."""
+    if not isinstance(last, Stopped) or last.reason is not StopReason.CONTEXT_OVERFLOW:
+        return None
+    said = last.detail.rpartition(" takes ")[2]
+    return int(said) if said.isdecimal() else None
+
+
 def _left(script: Script, at: int) -> int:
     state = script.states[at]
     assert state.opened is not None
     return state.opened.limits.tokens - state.tokens
+
+
+def _charged(script: Script) -> list[tuple[int, int, int | None]]:
+    """What replies cost whose price was worked out, not reported: (input, output, nano-units)."""
+    return [
+        (usage.input_tokens, usage.output_tokens, body.charged_nano)
+        for entry in script.entries
+        if isinstance(body := entry.body, Replied)
+        and (usage := body.usage) is not None
+        and usage.input_tokens is not None
+        and usage.output_tokens is not None
+        and usage.cost_nano is None
+    ]
 
 
 def _prices(reserved: list[tuple[int, int, int | None]]) -> tuple[int | None, int | None]:

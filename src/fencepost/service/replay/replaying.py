@@ -222,7 +222,7 @@ class _Replaying:
         profile = self._profile_at(part)
         state = resumed(script.states[part.start], profile)
         live = Live()
-        tools = {tool.name: self._tool(tool.name, state) for tool in playable(state)}
+        tools = {tool.name: self._tool(tool.name, state, live) for tool in playable(state)}
         model = PlaybackModel(profile, script, self._store, live)
         world = World(
             self._store,  # type: ignore[arg-type]  # a run only appends, releases and records late results
@@ -248,12 +248,12 @@ class _Replaying:
             self._requests += model.requests
             self._reran += sum(tool.reruns for tool in tools.values())
 
-    def _tool(self, name: str, state: State) -> PlaybackTool:
+    def _tool(self, name: str, state: State, live: Live) -> PlaybackTool:
         definition = state.tools[name]
         real = None if self._agent is None else self._agent.by_name.get(name)
         if real is not None and (real.definition != definition or name == READ_ARTIFACT):
             real = None  # accepted since: what this claim had is gone; and artifacts are in the task's own store
-        return PlaybackTool(definition, self._script, real, rerun=self._rerun)
+        return PlaybackTool(definition, self._script, live, real, rerun=self._rerun)
 
     def _profile_at(self, part: Part) -> ModelProfile:
         if self._profile is not None:
@@ -265,7 +265,7 @@ class _Replaying:
         }
         if self._agent is not None and names <= {self._agent.model.profile.name}:
             return self._agent.model.profile
-        return profile_of(self._script, next(iter(sorted(names)), "recorded"))
+        return profile_of(self._script, next(iter(sorted(names)), self._opened.model))
 
 
 class _ReplayedRun(Run):

@@ -104,6 +104,13 @@ class Script:
                 case _:
                     pass
 
+    def start_of(self, step: int, position: int) -> EntryBody | None:
+        """What comes of the next attempt to start a call: its start, or what came instead."""
+        for _, body in self.about(step, position):
+            if not isinstance(body, OutcomeResolved):  # noted, perhaps, and not committed yet
+                return body
+        return None
+
     def ended(self, at: int) -> asyncio.Event:
         """Set when the call whose end is entry `at` has ended in the replay."""
         return self._ended.setdefault(at, asyncio.Event())
