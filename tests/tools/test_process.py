@@ -244,12 +244,12 @@ class Listener:
 
     def __init__(self) -> None:
         self.begun, self.over, self.go = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.port, self.asked_to_end = 0, False
+        self.port, self.says_when = 0, False
 
     async def met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert await reader.read(5) == b"begun"
         self.begun.set()
-        if self.asked_to_end:
+        if self.says_when:
             await self.go.wait()
             writer.write(b".")
         assert await reader.read() == b""
@@ -292,7 +292,7 @@ def no_descriptors() -> Iterator[None]:
 
 
 async def test_a_verdict_is_kept_on_a_machine_that_has_no_room_for_anything_else(listener: Listener) -> None:
-    listener.asked_to_end = True
+    listener.says_when = True
     call = asyncio.ensure_future(run(killable.listens, port=listener.port))
     await listener.begun.wait()
     with no_descriptors():
@@ -323,6 +323,23 @@ async def test_a_worker_that_is_killed_takes_its_tools_along(listener: Listener)
         pytest.skip("no PID namespaces here; run: apt-get install -y util-linux, outside of a container")
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-c", VICTIM, str(listener.port), cwd=ROOT, env={**os.environ, "PYTHONPATH": "src:."}
+    )
+    await listener.begun.wait()
+    worker.kill()
+    await worker.wait()
+    await listener.over.wait()
+
+
+async def test_a_worker_that_is_killed_takes_the_body_along_also_without_namespaces(
+    listener: Listener,
+) -> None:
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        VICTIM.replace("hangs", "listens"),
+        str(listener.port),
+        cwd=ROOT,
+        env={"PATH": "/nowhere", "PYTHONPATH": "src:."},
     )
     await listener.begun.wait()
     worker.kill()

@@ -98,7 +98,8 @@ class ProcessTool(FunctionTool):
                 child.kill()
                 await asyncio.shield(child.gone())
             if kind is not Frame.READY:
-                self.spare.refill()  # not before: its imports would take the processor from the body
+                # Not before: its imports would take the processor from the body, and its start delay the commit.
+                asyncio.get_running_loop().call_soon(self.spare.refill)
                 return self._settled(kind, payload, status)
         raise self._failed("nothing ran: its process ended before it could begin")
 
