@@ -108,7 +108,7 @@ async def test_l57_a_decision_after_expiry_is_refused_and_audited(
     stage = Stage(open_store(now=clock.wall), tmp_path)
     agent = await waiting(stage, clock=clock, approval_seconds=60)
     clock.advance(60)
-    with pytest.raises(DecisionRefused, match="expired"):
+    with pytest.raises(DecisionRefused, match="expired; resume the task, which goes on without that call"):
         await stage.decide("task-1", "1.0")
     assert await refusals(stage) == [("approved", "refused")]
     assert await tasks.expire(stage.store, live=stage.live) == 1

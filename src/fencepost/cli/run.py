@@ -199,6 +199,7 @@ def source_given(agent: str, rules: str | None, given: dict[str, str | None]) ->
 
 
 def source_now(opened: object, agent: str | None, rules: str | None, task: str, desk: Desk) -> Source:
+    """Where the task's agent is now, by its first entry and the options; DefinitionInvalid if nobody said."""
     from fencepost.core.entries import Opened
     from fencepost.service.definitions import absolute, source_of
 

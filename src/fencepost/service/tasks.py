@@ -81,7 +81,7 @@ async def decide_approval(
             )
         if ask.expires_at is not None and now >= ask.expires_at:
             raise DecisionRefused(
-                f"the question about call {call} expired; it is asked again when the task resumes"
+                f"the question about call {call} expired; resume the task, which goes on without that call"
             )
         body = ApprovalDecided(step, position, decision, ask.digest, _note(reason), by)
         return _answered(state, (body,))

@@ -90,7 +90,7 @@ def migrate(db: apsw.Connection, path: str, *, migrations: Sequence[Migration], 
         if was != ours:
             raise StoreForeign(
                 f"{path} was made with another migration {ours[0]:04} than this Fencepost has; open it with"
-                " the build that made it"
+                " the build that made it, or give another path"
             )
     if len(applied) != len(expected):
         raise StoreForeign(f"{path} lists {len(applied)} migrations for schema {latest}; restore a backup")
