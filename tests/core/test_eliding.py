@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fencepost.core.decide import AskModel, Record, Stop, decide
@@ -148,6 +150,11 @@ def test_a_failed_result_is_left_out_without_a_name_to_cite_it_by() -> None:
     assert failed == [True, False, False]
 
 
+def test_a_persons_word_is_left_out_without_a_name_to_cite_it_by() -> None:
+    state = after(knowing(3200, *journal(step(1, failure="confirmed_by_person"), step(2), step(3))))
+    assert said(state, 0).startswith("[left out to fit the context: the result of slow, 3000 bytes, sha256 ")
+
+
 def test_a_long_refusal_is_left_out_too() -> None:
     no = refused("slow", message=BIG)
     refusal: list[EntryBody] = [
@@ -209,3 +216,29 @@ def said(state: State, number: int) -> str:
 def test_bytes_are_counted_and_not_characters(text: str) -> None:
     before, grown = tables.at(opened(prompt="")), tables.at(opened(prompt=text))
     assert grown.size_bytes - before.size_bytes == len(text.encode())
+
+
+SIZES = st.lists(st.integers(0, 6000), min_size=1, max_size=12)
+
+
+@given(SIZES, st.integers(300, 12_000), st.booleans())
+def test_a_request_fits_or_is_not_sent_and_one_record_is_enough(
+    sizes: list[int], context: int, reported: bool
+) -> None:
+    usage = Usage(input_tokens=sum(sizes) // 5 + 1, output_tokens=5) if reported else None
+    steps = [step(n, "x" * size, usage=usage) for n, size in enumerate(sizes, 1)]
+    state = knowing(context, *journal(*steps, steps=20))
+    move = decide(state, 0.0)
+    if isinstance(move, Record):
+        last = state.messages[-1]
+        assert all(body.step < len(sizes) for body in move.bodies if isinstance(body, ContextElided))
+        state = fold(move.bodies, state)
+        assert state.messages[-1] == last
+        move = decide(state, 0.0)
+        assert isinstance(move, AskModel)
+    if isinstance(move, AskModel):
+        assert prompt_tokens(state) + 100 <= context
+    else:
+        assert isinstance(move, Stop)
+        assert move.reason is StopReason.CONTEXT_OVERFLOW
+        assert not any("left out" in m.content for m in state.messages if isinstance(m, ToolMessage))
