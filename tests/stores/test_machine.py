@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 
 from fencepost.core.entries import ApprovalDecided, EntryBody, Stopped
-from fencepost.core.errors import Fenced
+from fencepost.core.errors import Fenced, TaskNotFound
 from fencepost.core.lifecycle import StopReason, TaskState, state_after
-from fencepost.ports import AuditRecord, Beat, Change, Commit, Lease, Store, TaskRow, Totals
+from fencepost.ports import AuditRecord, Beat, Change, Commit, Lease, Store, TaskRow, Tombstone, Totals
 from fencepost.stores.memory import MemoryStore
 from fencepost.stores.sqlite import SqliteStore
 from fencepost.testing.clock import FakeClock
@@ -34,6 +34,7 @@ from fencepost.testing.store_sides import late_record
 TASKS = st.sampled_from(["a", "b", "c"])
 TENANTS = st.sampled_from(["acme", "acme", "acme", "other"])
 KEYS = st.sampled_from(["op-1", "op-2"])
+DIGESTS = st.sampled_from(["d-1", "d-2"])
 REASONS = st.sampled_from([StopReason.COMPLETED, StopReason.TASK_TIMEOUT, StopReason.CANCELLED])
 SECONDS = st.sampled_from([0.0, 1.0, 10.0, 31.0])
 BODIES = st.lists(
@@ -60,6 +61,7 @@ class TwoStores(RuleBasedStateMachine):
         self.sqlite = SqliteStore(self.folder / "store.db", now=self.clock.wall)
         self.last: Commit | None = None
         self.commits = 0
+        self.pruned = False
 
     def teardown(self) -> None:
         for task in ("a", "b", "c"):
@@ -238,6 +240,30 @@ class TwoStores(RuleBasedStateMachine):
         record = AuditRecord("acme", "eve", "approve", task, "refused")
         self.both("audit", lambda store: store.audit(record))
 
+    @rule(task=TASKS, digest=DIGESTS)
+    def keep(self, task: str, digest: str) -> None:
+        task = self.one_in(task, TaskState.RUNNING)
+        artifacts = ((digest, digest.encode() * 100),)
+        self.commit("keep", "acme", task, [ended()], TaskState.RUNNING, artifacts=artifacts)
+
+    @rule(
+        tenant=st.sampled_from([None, "acme"]),
+        older_than=st.sampled_from([None, 0.0, 10.0]),
+        keep_bytes=st.sampled_from([None, 0, 2000]),
+        limit=st.integers(1, 2),
+    )
+    def prune(self, tenant: str | None, older_than: float | None, keep_bytes: int | None, limit: int) -> None:
+        if self.pruned:  # a pruned id is used up, and there are few
+            return
+        ask: dict[str, Any] = {"older_than": older_than, "keep_bytes": keep_bytes, "limit": limit}
+
+        async def pruned(store: Store) -> tuple[Tombstone, ...] | None:
+            would = await store.prune(tenant, **ask, dry_run=True)
+            assert await store.prune(tenant, **ask) == would
+            return would or None
+
+        self.pruned = bool(self.both("prune", pruned))
+
     @rule(seconds=SECONDS)
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -255,6 +281,9 @@ async def _all(store: Store) -> list[Any]:
     found: list[Any] = [await store.expired(None), await store.audited("acme")]
     for tenant in ("acme", "other"):
         found += [await store.operation(tenant, key) for key in ("op-1", "op-2")]
+        found += [await _or_none(store.artifact(tenant, digest)) for digest in ("d-1", "d-2")]
+        found += [await _or_none(store.tombstone(tenant, task)) for task in ("a", "b", "c")]
+        found.append(await store.stored_bytes(tenant))
         for row in await store.tasks(tenant):
             found += [row, await store.entries(tenant, row.id), await store.late(tenant, row.id)]
     return found
@@ -262,6 +291,13 @@ async def _all(store: Store) -> list[Any]:
 
 async def _awaited(answer: Awaitable[Any]) -> Any:
     return await answer
+
+
+async def _or_none(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except TaskNotFound:
+        return None
 
 
 async def _row(store: Store, tenant: str, task: str) -> TaskRow | None:
@@ -279,5 +315,5 @@ def test_sqlite_answers_as_the_reference_does_and_every_rule_does_something() ->
         ),
     )  # fmt: skip
     rules = {name for name, method in vars(TwoStores).items() if hasattr(method, RULE_MARKER)}
-    assert len(rules) == 19
+    assert len(rules) == 21
     assert {name for name in rules if not productive[name]} == set()
