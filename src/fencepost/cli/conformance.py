@@ -57,7 +57,7 @@ async def conformance(
 
     SUBJECT is module:attribute or file.py:attribute: a tool or a model, or a function without arguments that
     returns one; each PLACE is written the same way. A read runs with arguments made from its schema. A tool with an
-    effect runs only with --arguments, about ten times: give it a world made for tests. A model is asked about eight
+    effect runs only with --arguments, about ten times: give it a world made for tests. A model is asked about five
     times.
     """
     report = await desk.app.conformance(subject, arguments=arguments, slow=slow, probe=probe, cut=cut)

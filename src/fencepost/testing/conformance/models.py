@@ -1,6 +1,6 @@
 """What every model adapter has to do: one rule, one finding (contract 3.1, 3.5, 5, 6.5).
 
-Rule 1: a suite asks little, because each question may cost money: nine short replies at the most.
+Rule 1: a suite asks little, because each question may cost money: five short replies.
 Rule 2: how an adapter meets a stream that is cut can only be seen with a provider that cuts it, so such a model
 is given beside the first one (`cut`).
 """
@@ -32,7 +32,14 @@ from fencepost.ports import Delta, Model
 from fencepost.run.foreign import describe
 from fencepost.testing.conformance.report import Finding, Report, broken, holds, unchecked
 from fencepost.testing.conformance.running import Came, Runs, is_a
-from fencepost.testing.conformance.watching import LoopWatch, children, end, keeping_orphans, threads
+from fencepost.testing.conformance.watching import (
+    LOOP_PAUSE_MOST,
+    LoopWatch,
+    children,
+    end,
+    keeping_orphans,
+    threads,
+)
 
 MODEL_RULES: Mapping[str, str] = {
     "profile": "it says what budgets need: a name, a size of replies, and prices or None",
@@ -46,8 +53,6 @@ MODEL_RULES: Mapping[str, str] = {
     "sink-after-cancel": "a sink is told nothing once the request was cancelled",
     "cut": "a stream that ends without its terminal signal is a failure, never a reply",
 }
-# The loop promises others a turn at least this often (seconds).
-LOOP_PAUSE_MOST = 0.25
 # Twice could be a pool that fills; growth over three replies is a leak.
 ASKED = 3
 FAILURES = ("connect", "status", "incomplete", "protocol", "timeout", "overflow", "auth", "error")
@@ -78,14 +83,17 @@ async def check_model(
     run_seconds: float = Limits(steps=1).model_seconds,
     grace_seconds: float = Limits(steps=1).grace_seconds,
     settle_seconds: float = 0.2,
+    pause_seconds: float = LOOP_PAUSE_MOST,
 ) -> Report:
     """What the model does about each of MODEL_RULES.
 
     `request` is what it is asked, by default for one word and, if it can, one call of a tool; `cut` is the same
     adapter before a provider whose stream ends half-way. `settle_seconds` is how long deltas are waited for that
-    should not come. A model is asked about eight times.
+    should not come, `pause_seconds` the longest for which a reply may keep the event loop. A model is asked about
+    five times.
     """
-    suite = _Suite(model, request, cut=cut, seconds=(run_seconds, grace_seconds, settle_seconds))
+    seconds = (run_seconds, grace_seconds, settle_seconds, pause_seconds)
+    suite = _Suite(model, request, cut=cut, seconds=seconds)
     with keeping_orphans():
         before = children() or frozenset()
         findings = {found.rule: found async for found in suite.findings()}
@@ -96,7 +104,7 @@ async def check_model(
 
 
 class _Suite:
-    """The rules over one model; `seconds` are those of a run, of the grace, and to wait for late deltas."""
+    """The rules over one model; `seconds`: of a run, of the grace, of waiting for late deltas, of a pause."""
 
     def __init__(
         self,
@@ -104,10 +112,10 @@ class _Suite:
         request: ModelRequest | None,
         *,
         cut: Model | None,
-        seconds: tuple[float, float, float],
+        seconds: tuple[float, float, float, float],
     ) -> None:
         self.model, self.cut = model, cut
-        self.run_seconds, self.grace_seconds, self.settle_seconds = seconds
+        self.run_seconds, self.grace_seconds, self.settle_seconds, self.pause_seconds = seconds
         self.name = str(getattr(model.profile, "name", type(model).__name__))
         self.request = request
         self.runs = Runs(self.grace_seconds)
@@ -228,9 +236,9 @@ class _Suite:
 
     def _loop(self) -> Finding:
         longest = min(self.pauses)
-        if longest > LOOP_PAUSE_MOST:
+        if longest > self.pause_seconds:
             return broken("loop", f"it kept the event loop for {longest:.2g} s; await instead")
-        return holds("loop", f"the event loop was never kept for longer than {LOOP_PAUSE_MOST:g} s")
+        return holds("loop", f"the event loop was never kept for longer than {self.pause_seconds:g} s")
 
     def _left(self) -> Finding:
         rule = "leaves-nothing"

@@ -27,7 +27,14 @@ from fencepost.run.foreign import describe
 from fencepost.testing.conformance.malformed import Malformed, example, malformed
 from fencepost.testing.conformance.report import Finding, Report, broken, holds, unchecked
 from fencepost.testing.conformance.running import INTO_SECONDS, Came, Probe, Runs, is_a, seen
-from fencepost.testing.conformance.watching import LoopWatch, children, end, keeping_orphans, threads
+from fencepost.testing.conformance.watching import (
+    LOOP_PAUSE_MOST,
+    LoopWatch,
+    children,
+    end,
+    keeping_orphans,
+    threads,
+)
 
 TOOL_RULES: Mapping[str, str] = {
     "definition": "it says what it is, the same each time: name, schema, effect, version",
@@ -45,9 +52,6 @@ TOOL_RULES: Mapping[str, str] = {
     "late-effects": "nothing happens after a call was ended",
     "reconcile": "what it says of an earlier start is true",
 }
-# Below this a pause of the event loop is the machine's as likely as the tool's; a health check still answers.
-# Seconds.
-LOOP_PAUSE_MOST = 0.25
 # Twice could be a cache that fills; growth over three runs is a leak.
 RUNS = 3
 # A refusal is read by a model (contract 4.4). Bytes.

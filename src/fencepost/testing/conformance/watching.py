@@ -21,6 +21,9 @@ from msgspec import Struct
 
 # How often the loop should get a turn while it is watched. Seconds.
 TICK_SECONDS = 0.005
+# Below this a pause of the event loop is the machine's as likely as its subject's; a health check still answers.
+# Seconds.
+LOOP_PAUSE_MOST = 0.25
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
 
 
