@@ -252,7 +252,9 @@ class _Replaying:
         definition = state.tools[name]
         real = None if self._agent is None else self._agent.by_name.get(name)
         if real is not None and (real.definition != definition or name == READ_ARTIFACT):
-            real = None  # accepted since: what this claim had is gone; and artifacts are in the task's own store
+            real = (
+                None  # accepted since: what this claim had is gone; and artifacts are in the task's own store
+            )
         return PlaybackTool(definition, self._script, live, real, rerun=self._rerun)
 
     def _profile_at(self, part: Part) -> ModelProfile:
