@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from fencepost.run.running import Result as Result
     from fencepost.service.replay.replaying import Replay as Replay
     from fencepost.service.replay.replaying import replay as replay
+    from fencepost.service.tasks import cancel as cancel
+    from fencepost.service.tasks import decide_approval as decide_approval
+    from fencepost.service.tasks import resolve_outcome as resolve_outcome
     from fencepost.stores.memory import MemoryStore as MemoryStore
     from fencepost.stores.sqlite import SqliteStore as SqliteStore
     from fencepost.tools.channel import ProcessLimits as ProcessLimits
@@ -74,6 +77,7 @@ _HOME = {
     "FunctionModel": "models.function", "ScriptedModel": "models.scripted",
     "RecordedModel": "models.recorded",
     "Replay": "service.replay.replaying", "replay": "service.replay.replaying",
+    "cancel": "service.tasks", "decide_approval": "service.tasks", "resolve_outcome": "service.tasks",
     "CallContext": "ports", "Model": "ports", "Reconciled": "ports", "Store": "ports", "Tool": "ports",
     "Agent": "run.agent",
     "Event": "run.live", "Live": "run.live", "Result": "run.running",
