@@ -13,6 +13,8 @@ from fencepost.testing.chaos.script import REPEATED
 
 # A journal line is read beside others; what is longer is in the journal itself. Characters.
 LINE_CHARS = 100
+# What a child process says of its journal begins so.
+JOURNAL = "| "
 # What a sentence quotes of the world. Characters.
 WORLD_CHARS = 300
 
@@ -100,7 +102,10 @@ class Problem(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """What one rehearsal showed. `comparable` says that it must have led where an undisturbed run leads."""
+    """What one rehearsal showed. `comparable` says that it must have led where an undisturbed run leads.
+
+    `calls` are the names of the tools that were asked for, by call.
+    """
 
     plan: Plan
     state: str
@@ -110,6 +115,7 @@ class Seen(Struct, frozen=True):
     world: str
     comparable: bool
     journal: tuple[str, ...]
+    calls: dict[str, str]
     runs: tuple[Ran, ...]
     problems: tuple[Problem, ...]
 

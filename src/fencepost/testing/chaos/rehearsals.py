@@ -29,7 +29,7 @@ from fencepost.models.scripted import Line
 from fencepost.models.wrappers import Fault
 from fencepost.run.agent import Agent
 from fencepost.run.foreign import describe
-from fencepost.testing.chaos.facts import UNDISTURBED, WORLD_CHARS, Finding, Plan, Ran, Report, Seen
+from fencepost.testing.chaos.facts import JOURNAL, UNDISTURBED, WORLD_CHARS, Finding, Plan, Ran, Report, Seen
 from fencepost.testing.chaos.script import REPEATED, StepModel
 from fencepost.testing.chaos.stage import Probe
 from fencepost.testing.chaos.trial import BLOCK_SECONDS, rehearse
@@ -48,6 +48,7 @@ class Broken(Struct, frozen=True):
     plan: Plan
     how: str
     last: str
+    journal: tuple[str, ...]
 
 
 def chaos(
@@ -129,7 +130,7 @@ class _Rehearsals:
             seen = _in_a_child(lambda tell: self._rehearsal(plan, Path(folder), tell), plan, self._seconds)
         if isinstance(seen, Seen):
             for problem in seen.problems:
-                self._keep(problem.rule, problem.tool, problem.says, seen.plan, seen.journal)
+                self._keep(problem.rule, problem.tool, problem.says, seen.plan, _shown(seen, problem.tool))
         return seen
 
     def _rehearsal(self, plan: Plan, folder: Path, tell: Callable[[str], None]) -> Seen:
@@ -167,7 +168,7 @@ class _Rehearsals:
                     f"{one.tool} blocks the event loop for {longest:.1f} s: no timeout, cancel or sign of life gets"
                     " through meanwhile; await, or make it a plain function, which runs in a thread",
                     first.plan,
-                    first.journal,
+                    _shown(first, one.tool),
                 )
 
     def compare(self, undisturbed: Seen, seen: Seen) -> None:
@@ -184,7 +185,7 @@ class _Rehearsals:
             )
         elif self._same_world and seen.world != undisturbed.world:
             tool = _tool_of(seen)
-            if any(known == tool for _, known in self._found):
+            if seen.problems or any(known == tool for _, known in self._found):
                 return  # it is known why
             self._keep(
                 "same_world",
@@ -203,7 +204,7 @@ class _Rehearsals:
             tool,
             f"{broken.how}; before that, {broken.last or 'nothing was done'}",
             broken.plan,
-            (),
+            broken.journal,
         )
 
     def report(self, broken: Broken | None, undisturbed: Seen | None) -> Report:
@@ -219,6 +220,17 @@ class _Rehearsals:
         known = self._found.get((rule, tool))
         if known is None or len(journal) < len(known.journal):
             self._found[rule, tool] = Finding(rule, tool, says, plan.words, journal)
+
+
+def _shown(seen: Seen, tool: str) -> tuple[str, ...]:
+    """The journal up to the last entry about a call of this tool."""
+    calls = {call for call, name in seen.calls.items() if name == tool}
+    about = [
+        number
+        for number, line in enumerate(seen.journal, 1)
+        if f" {tool}(" in line or any(f" call {call} " in line for call in calls)
+    ]
+    return seen.journal[: about[-1]] if about else seen.journal
 
 
 def _tool_of(seen: Seen) -> str:
@@ -276,6 +288,7 @@ def _child(work: Callable[[Callable[[str], None]], Seen], writing: int) -> None:
 def _listen(reading: int, child: int, plan: Plan, seconds: float) -> Seen | Broken:
     """The result of the child; what it says before is kept, for the case that it does not end well."""
     deadline, data, last = time.monotonic() + seconds, b"", ""
+    journal: list[str] = []
     while True:
         left = deadline - time.monotonic()
         ready = select.select([reading], [], [], max(0.0, left))[0]
@@ -289,17 +302,20 @@ def _listen(reading: int, child: int, plan: Plan, seconds: float) -> Seen | Brok
                 return msgspec.json.decode(line[1:], type=Seen)
             if line[:1] == b"!":
                 _bury(child)
-                return Broken(plan, f"the rehearsal ended with {words}", last)
-            last = words
+                return Broken(plan, f"the rehearsal ended with {words}", last, tuple(journal))
+            if words.startswith(JOURNAL):
+                journal.append(words.removeprefix(JOURNAL))
+            else:
+                last = words
         if ready and not chunk:
             status = _bury(child)
             how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
-            return Broken(plan, f"the process ended {how}", last)
+            return Broken(plan, f"the process ended {how}", last, tuple(journal))
         if left <= 0:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)  # the group that the child made for itself
             _bury(child)
-            return Broken(plan, f"the rehearsal did not end within {seconds:g} s", last)
+            return Broken(plan, f"the rehearsal did not end within {seconds:g} s", last, tuple(journal))
 
 
 def _bury(child: int) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fencepost.core.arguments import read_arguments
-from fencepost.core.errors import ArgumentsInvalid
+from fencepost.core.errors import FencepostError
 from fencepost.core.lifecycle import TERMINAL, StopReason
 from fencepost.core.messages import ToolDefinition
 from fencepost.core.state import fold
@@ -39,7 +39,7 @@ from fencepost.ports import (
 from fencepost.run.live import Live
 from fencepost.run.running import stop_change
 from fencepost.stores.memory import MemoryStore
-from fencepost.testing.chaos.facts import Plan, Problem, Ran
+from fencepost.testing.chaos.facts import JOURNAL, Plan, Problem, Ran, line_of
 from fencepost.testing.pauses import Crashed
 
 TASK, TENANT, PERSON = "chaos", "local", "local/chaos"
@@ -178,6 +178,7 @@ class StageStore(MemoryStore):
     def __init__(self, stage: Stage) -> None:
         super().__init__()
         self._stage = stage
+        self._told = 0  # the entries up to here were told, for the case that the process does not end well
 
     async def append(self, commit: Commit, /) -> Receipt:
         """Write the commit, unless the process dies before it; die or be cancelled after it."""
@@ -190,6 +191,9 @@ class StageStore(MemoryStore):
             raise Crashed
         receipt = await super().append(commit)
         stage.commits = number
+        for entry in await self.entries(TENANT, TASK, after=self._told):
+            self._told = entry.seq
+            stage.tell(JOURNAL + line_of(entry))
         stage.tell(f"commit {number} was made")
         if planned and plan.kind == "crash_after":
             stage.die()
@@ -246,7 +250,7 @@ class WatchedTool:
             )
         try:
             read_arguments(arguments)
-        except ArgumentsInvalid as why:
+        except FencepostError as why:
             self._problem("strict_arguments", f"{self.name} takes arguments that are none ({why})")
         return prepared
 

@@ -89,6 +89,7 @@ async def rehearse(
         stage.look(),
         _comparable(stage, mine, entries),
         tuple(line_of(entry) for entry in entries),
+        _asked(entries),
         tuple(stage.runs),
         tuple(stage.problems),
     )
@@ -144,7 +145,7 @@ async def _ended(stage: Stage, agent: Agent) -> None:
             break
         await asyncio.sleep(0.02)
     left = {number for ran in stage.runs for number in ran.left}
-    for _ in range(10):
+    for _ in range(5):
         if not left & set(children()):
             break
         await asyncio.sleep(0.02)
@@ -262,6 +263,12 @@ def _judge_journal(stage: Stage, entries: tuple[Entry, ...], *, row: TaskRow) ->
     if stage.cancelled and row.state is not TaskState.CANCELLED:
         stage.problem("cancel", "", f"the task was cancelled and is {row.state.value}")
     _judge_writes(stage, entries)
+
+
+def _asked(entries: tuple[Entry, ...]) -> dict[str, str]:
+    """The name of the tool each call asked for, by call."""
+    replies = [entry.body for entry in entries if isinstance(entry.body, Replied)]
+    return {f"{reply.step}.{at}": call.name for reply in replies for at, call in enumerate(reply.calls)}
 
 
 def _open_calls(entries: tuple[Entry, ...]) -> list[str]:
