@@ -21,7 +21,7 @@ from fencepost.tools.function import tool
 
 LONG_SECONDS = 60.0
 SMALL = ProcessLimits(memory_bytes=512 * 1024**2, cpu_seconds=1, file_bytes=64 * 1024, output_bytes=4096)
-CHANNEL = int(sys.argv[1]) if len(sys.argv) == 5 and sys.argv[1].isdigit() else -1
+CHANNEL = int(sys.argv[1]) if len(sys.argv) == 6 and sys.argv[1].isdigit() else -1
 
 
 @tool(effect="read", isolation="process")

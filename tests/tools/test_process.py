@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import resource
 import signal
@@ -200,6 +201,21 @@ async def test_a_module_that_another_process_cannot_import_fails_the_call_and_no
     other.__module__, other.__qualname__ = "nowhere", "other"
     with pytest.raises(ToolFailed, match=r"nothing ran: a new process cannot import nowhere.other"):
         await run(tool(isolation="process")(other), n=1)
+
+
+async def test_a_module_that_was_loaded_from_a_file_is_loaded_from_it_there_too(tmp_path: Path) -> None:
+    file = tmp_path / "killable.py"
+    file.write_text("def half(n: int) -> int:\n    return n // 2\n", encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("tests.tools.killable_elsewhere", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        half = tool(isolation="process")(module.half)
+    finally:
+        del sys.modules[spec.name]
+    assert await run(half, n=8) == 4
 
 
 SCRIPT = """

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import functools
 import importlib
+import importlib.util
 import inspect
 import resource
 import signal
@@ -20,6 +21,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -48,10 +50,10 @@ IDLE_SECONDS = 300.0
 DEADLINE_GRACE = 1.0
 
 
-def main(descriptor: int, module: str, name: str, schema: str) -> None:
+def main(descriptor: int, module: str, file: str, name: str, schema: str) -> None:
     """Run one call for the parent at the other end of the socket, then return."""
     channel = socket.socket(fileno=descriptor)
-    body, problem = imported(module, name, schema)
+    body, problem = imported(module, file, name, schema)
     channel.sendall(frame(Frame.READY))
     request = received(channel)
     if request is None:
@@ -62,10 +64,10 @@ def main(descriptor: int, module: str, name: str, schema: str) -> None:
     channel.sendall(answered(channel, body, request))
 
 
-def imported(module: str, name: str, schema: str) -> tuple[FunctionTool | None, str]:
+def imported(module: str, file: str, name: str, schema: str) -> tuple[FunctionTool | None, str]:
     """The tool of that name in that module, or why it cannot be used."""
     try:
-        body = found(module, name)
+        body = found(module, file, name)
     except BaseException as error:  # noqa: BLE001 - the user's module may raise anything when it is imported
         said = named_and_said(unraised(error))
         return None, f"a new process cannot import {module}.{name} ({said})"
@@ -77,10 +79,25 @@ def imported(module: str, name: str, schema: str) -> tuple[FunctionTool | None, 
     return body, ""
 
 
-def found(module: str, name: str) -> FunctionTool:
+def found(module: str, file: str, name: str) -> FunctionTool:
     """The tool of that name in that module; a plain function is made one."""
-    value: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    value: Any = functools.reduce(getattr, name.split("."), module_of(module, file))
     return value if isinstance(value, FunctionTool) else FunctionTool(value)
+
+
+def module_of(name: str, file: str) -> ModuleType:
+    """The module of that name from that file, also where an import by name would not find it."""
+    spec = None
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(name)
+    if not file or (spec is not None and spec.origin == file):
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def received(channel: socket.socket) -> Request | None:
@@ -166,4 +183,4 @@ def _exactly(channel: socket.socket, size: int) -> bytes | None:
 
 if __name__ == "__main__":
     with contextlib.suppress(BrokenPipeError, ConnectionError):  # the parent is gone: nobody to tell
-        main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4])
+        main(int(sys.argv[1]), *sys.argv[2:])

@@ -197,11 +197,11 @@ def _bury(children: list[Child]) -> None:
         child.buried()
 
 
-def target_of(function: Callable[..., Any], where: str) -> tuple[str, str]:
-    """Module and name under which another process finds the function, or DefinitionInvalid."""
+def target_of(function: Callable[..., Any], where: str) -> tuple[str, str, str]:
+    """Module, its file and the name under which another process finds the function, or DefinitionInvalid."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    spec = getattr(sys.modules.get(module or ""), "__spec__", None)
     if module == "__main__":
-        spec = getattr(sys.modules["__main__"], "__spec__", None)
         module = spec.name if spec is not None else None
     if not module or not name or "<" in name or inspect.ismethod(function):
         place = "in the script itself" if not module else f"as {name}" if name else "without a name"
@@ -209,7 +209,8 @@ def target_of(function: Callable[..., Any], where: str) -> tuple[str, str]:
             f'{where}: isolation="process" needs a function that another process can import by module and name, and'
             f" this one is defined {place}; move it to the top of a module"
         )
-    return module, name
+    file = spec.origin if spec is not None and spec.has_location else None
+    return module, file or "", name
 
 
 def _check(limits: ProcessLimits, where: str) -> None:
