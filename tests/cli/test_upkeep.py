@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 
 import apsw
@@ -15,6 +16,7 @@ from fencepost.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command
 
 DAY = 86_400.0
+DAMAGES = 40
 
 
 @tool(effect="read")
@@ -166,3 +168,44 @@ def test_a_disk_without_room_is_said() -> None:
     assert said_of_room(ROOM_LEAST).ok
     (problem,) = said_of_room(ROOM_LEAST - 1).problems
     assert problem == "the disk has 63 MiB left; free some before commits fail"
+
+
+def test_doctor_names_every_task_whose_shared_result_is_gone(fencepost: Command) -> None:
+    for task in ("task-1", "task-2"):
+        ended(fencepost, task)
+    changed(fencepost, "DELETE FROM artifacts")
+    wrong = [line for line in fencepost("doctor").out.splitlines() if line.startswith("wrong")]
+    assert [line.partition(", ")[0] for line in wrong] == [
+        "wrong  artifacts: task task-1",
+        "wrong  artifacts: task task-2",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["flipped anywhere", "flipped in an entry", "cut"])
+def test_a_file_with_a_flipped_bit_or_cut_short_is_looked_at_and_never_touched(
+    fencepost: Command, kind: str
+) -> None:
+    ended(fencepost, "task-1")
+    fencepost.run("asks")
+    sound, chance = fencepost.store.read_bytes(), random.Random(kind)
+    entries = [at for begin, end in bodies(fencepost, sound) for at in range(begin, end)]
+    for _ in range(DAMAGES):
+        at = chance.choice(entries) if kind == "flipped in an entry" else chance.randrange(1, len(sound))
+        damaged = bytearray(sound)
+        damaged[at] ^= 1 << chance.randrange(8)
+        for file in fencepost.folder.glob("store.db*"):
+            file.unlink()
+        fencepost.store.write_bytes(sound[:at] if kind == "cut" else damaged)
+        left = fencepost.store.read_bytes()
+        done = fencepost("doctor")
+        assert done.code == 7 or (kind == "flipped anywhere" and done.code == 0), (at, done.out, done.err)
+        assert fencepost.store.read_bytes() == left, at
+
+
+def bodies(fencepost: Command, file: bytes) -> list[tuple[int, int]]:
+    """Where in the file the bodies are that lie there once and in one piece: free space may hold copies."""
+    db = apsw.Connection(str(fencepost.store))
+    found = [body for (body,) in db.execute("SELECT body FROM entries") if file.count(body) == 1]
+    db.close()
+    assert len(found) > 3
+    return [(file.find(body), file.find(body) + len(body)) for body in found]

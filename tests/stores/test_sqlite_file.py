@@ -34,7 +34,7 @@ from fencepost.stores.sqlite.connection import PRAGMAS, check_place, make_privat
 from fencepost.stores.sqlite.failures import store_failed
 from fencepost.stores.sqlite.migrations import APPLICATION_ID, bundled, identify, migrate
 from fencepost.stores.sqlite.mounts import network_filesystem
-from fencepost.testing.facts import TENANT, asked, claimed_again, ended, held, new_task, opened
+from fencepost.testing.facts import TENANT, asked, cancelled, claimed_again, ended, held, new_task, opened
 
 Change = Callable[[apsw.Connection], object]
 
@@ -555,4 +555,44 @@ async def test_a_row_in_a_state_nobody_knows_is_called_damaged(path: Path) -> No
     store = SqliteStore(path)
     with pytest.raises(StoreCorrupt, match="DREAMING"):
         await store.row(TENANT, "t-1")
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE entries SET body = CAST(replace(CAST(body AS TEXT), '2', '3') AS BLOB) WHERE task = 1",
+        "UPDATE entries SET kind = 'Stopped' WHERE task = 1 AND seq = 2",
+        "DELETE FROM entries WHERE task = 1 AND seq = 2",
+        "UPDATE tasks SET chain = 'x' WHERE number = 1",
+        "UPDATE prompts SET prompt = CAST(x'ff' AS TEXT) WHERE task = 1",
+    ],
+)
+async def test_nobody_runs_or_changes_a_task_whose_journal_is_not_the_one_that_was_written(
+    path: Path, damage: str
+) -> None:
+    store = SqliteStore(path)
+    holder = await held(store)
+    await holder.append(asked(1), asked(2))
+    await store.release(holder.lease, seconds=0)
+    await store.open_task(new_task("t-2"))
+    await store.close()
+    changed(path, damage)
+    store = SqliteStore(path)
+    with pytest.raises(StoreCorrupt, match="restore a backup"):
+        await store.claim("w", lease_seconds=1, tenant=TENANT, task="t-1")
+    with pytest.raises(StoreCorrupt, match="restore a backup"):
+        await store.intervene(TENANT, "t-1", "ada", lambda *_: cancelled())
+    younger = await store.claim("w", lease_seconds=1)
+    assert younger is not None
+    assert younger.row.id == "t-2"
+    await store.close()
+
+
+async def test_a_row_that_cannot_be_read_stays_and_does_not_keep_others_from_being_pruned(path: Path) -> None:
+    store = SqliteStore(path)
+    for task in ("t-1", "t-2"):
+        await (await held(store, task)).stop()
+    changed(path, "UPDATE tasks SET reason = 'EATEN' WHERE number = 1")
+    assert [stone.id for stone in await store.prune(None, older_than=0.0)] == ["t-2"]
     await store.close()

@@ -6,7 +6,7 @@ Rule: what one check finds never keeps the next one from looking.
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -59,13 +59,15 @@ async def checkup(store: Store, *, tenant: str = "local") -> AsyncIterator[Findi
     except StoreFailed as why:
         yield Finding("tasks", "", (str(why),))
         return
-    yield await _chains(store, rows)
-    yield await _totals(store, rows)
+    sound: list[TaskRow] = []
+    yield await _chains(store, rows, sound)
+    yield await _totals(store, sound)
     yield await _artifacts(store, rows)
     yield await _clock(store, rows)
 
 
-async def _chains(store: Store, rows: tuple[TaskRow, ...]) -> Finding:
+async def _chains(store: Store, rows: tuple[TaskRow, ...], sound: list[TaskRow]) -> Finding:
+    """The finding; the rows whose journals may be relied on are added to `sound`."""
     problems = []
     for row in rows:
         try:
@@ -74,14 +76,16 @@ async def _chains(store: Store, rows: tuple[TaskRow, ...]) -> Finding:
             continue
         except StoreFailed as why:
             difference = str(why)
-        if difference is not None:
+        if difference is None:
+            sound.append(row)
+        else:
             problems.append(f"task {row.id}: {difference}")
     return Finding(
         "journals", f"the journals of {_count(rows)} are whole and say what their rows say", _some(problems)
     )
 
 
-async def _totals(store: Store, rows: tuple[TaskRow, ...]) -> Finding:
+async def _totals(store: Store, rows: Sequence[TaskRow]) -> Finding:
     problems = []
     for row in rows:
         entries = await _journal(store, row)
@@ -99,23 +103,25 @@ async def _totals(store: Store, rows: tuple[TaskRow, ...]) -> Finding:
     )
 
 
-async def _artifacts(store: Store, rows: tuple[TaskRow, ...]) -> Finding:
-    problems, seen = [], set[str]()
+async def _artifacts(store: Store, rows: Sequence[TaskRow]) -> Finding:
+    problems: list[str] = []
+    unchanged: dict[str, bool] = {}  # a large result is read once, however many tasks name it
     for row in rows:
         for entry in await _journal(store, row) or ():
             named = entry.body.artifact if isinstance(entry.body, CallEnded) else ""
-            if not named or named in seen:
+            if not named:
                 continue
-            seen.add(named)
-            where = f"task {row.id}, entry {entry.seq}"
+            where = f"task {row.id}, entry {entry.seq}: the artifact {named}"
             try:
                 whole = await store.artifact(row.tenant, named, task=row.id)
             except (TaskNotFound, StoreFailed):
-                problems.append(f"{where}: the artifact {named} is missing; a backup holds it")
+                problems.append(f"{where} is missing; a backup holds it")
                 continue
-            if digest(whole, "result") != named:
-                problems.append(f"{where}: the artifact {named} was changed; a backup holds it")
-    return Finding("artifacts", f"{len(seen)} whole results are kept and unchanged", _some(problems))
+            if named not in unchanged:
+                unchanged[named] = digest(whole, "result") == named
+            if not unchanged[named]:
+                problems.append(f"{where} was changed; a backup holds it")
+    return Finding("artifacts", f"{len(unchanged)} whole results are kept and unchanged", _some(problems))
 
 
 async def _clock(store: Store, rows: tuple[TaskRow, ...]) -> Finding:
@@ -137,7 +143,7 @@ async def _journal(store: Store, row: TaskRow) -> tuple[Entry, ...] | None:
     return entries if len(entries) == row.seq else None
 
 
-def _count(rows: tuple[TaskRow, ...]) -> str:
+def _count(rows: Sequence[TaskRow]) -> str:
     return "1 task" if len(rows) == 1 else f"{len(rows)} tasks"
 
 

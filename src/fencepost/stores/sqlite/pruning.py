@@ -60,20 +60,11 @@ def stored_bytes(db: apsw.Connection, tenant: str | None) -> int:
 
 def _over(db: apsw.Connection, cursor: apsw.Cursor, at: float) -> Iterator[Over]:
     for number, tenant, task, agent, state, reason, seq, chain, created_at, ended_at in cursor:
-        facts = {"number": number, "tenant": tenant}
+        try:
+            how = TaskState(state), StopReason(reason)
+        except ValueError:  # a damaged row: it stays, in nobody's way
+            continue
         own = fetch(db, sql.TASK_BYTES, {"number": number})[0][0]
-        stone = Tombstone(
-            tenant,
-            task,
-            agent,
-            TaskState(state),
-            StopReason(reason),
-            seq,
-            chain,
-            created_at,
-            ended_at,
-            at,
-            own,
-        )
-        artifacts = tuple((name, size, uses) for name, size, uses in fetch(db, sql.TASK_ARTIFACTS, facts))
-        yield Over(stone, artifacts, number)
+        stone = Tombstone(tenant, task, agent, *how, seq, chain, created_at, ended_at, at, own)
+        artifacts = fetch(db, sql.TASK_ARTIFACTS, {"number": number, "tenant": tenant})
+        yield Over(stone, tuple(artifacts), number)

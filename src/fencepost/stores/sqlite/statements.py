@@ -13,6 +13,8 @@ from typing import Any
 
 import apsw
 
+from fencepost.core.errors import StoreCorrupt
+
 # A task's row in the order of ports.TaskRow. The prompt comes from a table of its own.
 _ROW = """
   tenant, id, agent, requester, definition, state, seq, epoch, attempts, created_at, updated_at, seconds,
@@ -281,5 +283,8 @@ BURY = f"INSERT INTO tombstones ({_TOMBSTONE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?
 def fetch(
     db: apsw.Connection, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()
 ) -> list[tuple[Any, ...]]:
-    """All rows of a statement, which has run to its end."""
-    return db.execute(statement, values).fetchall()
+    """All rows of a statement, which has run to its end; StoreCorrupt when a text in them is none."""
+    try:
+        return db.execute(statement, values).fetchall()
+    except UnicodeDecodeError as why:
+        raise StoreCorrupt(f"a text in the file is not UTF-8 ({why}); restore a backup") from None

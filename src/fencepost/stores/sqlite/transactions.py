@@ -68,6 +68,20 @@ def read_entries(db: apsw.Connection, tenant: str, task: str, *, after: int, lim
     return tuple(map(_entry, fetch(db, sql.ENTRIES, (tenant, task, after, limit))))
 
 
+def read_journal(db: apsw.Connection, row: TaskRow) -> tuple[Entry, ...]:
+    """The whole journal, as its chain says it is; StoreCorrupt when an entry was changed or is missing."""
+    found = fetch(db, sql.ENTRIES, (row.tenant, row.id, 0, ALL))
+    entries, head = tuple(map(_entry, found)), CHAIN_START
+    for values in found:
+        head = link(head, values[7], values[9])
+    if head != row.chain or len(entries) != row.seq:
+        raise StoreCorrupt(
+            f"the journal of task {row.id} is not the one that was written: its {len(entries)} entries do not"
+            f" make the chain of the {row.seq} its row says; restore a backup"
+        )
+    return entries
+
+
 def not_found(task: str) -> TaskNotFound:
     """What a tenant is told of a task that is missing or not its own."""
     return TaskNotFound(f"there is no task {task}; list the tasks to see which there are")
@@ -158,7 +172,7 @@ def _first_claimable(
             ):  # fmt: skip
                 continue
             try:
-                return tenant, task, read_entries(db, tenant, task, after=0, limit=ALL)
+                return tenant, task, read_journal(db, read_row(db, tenant, task))
             except (StoreNewer, StoreCorrupt):
                 if wanted.task is not None:
                     raise
@@ -239,7 +253,7 @@ def intervene(
 ) -> tuple[TaskRow, bool]:
     """The row after the act's change, and whether there was one; what `act` raises undoes all."""
     row = read_row(db, tenant, task)
-    change = act(row, read_entries(db, tenant, task, after=0, limit=ALL), at)
+    change = act(row, read_journal(db, row), at)
     if change is None or rules.is_nothing(change, row):
         return row, False
     stopped = rules.check_change(change, row)
