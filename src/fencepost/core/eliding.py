@@ -9,13 +9,14 @@ Rule 4: nothing is left out in vain. When it would not be enough, all stays and 
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from fencepost.core.entries import CallEnded, CallStatus, ContextElided, evidence_id
 from fencepost.core.messages import ToolMessage, size_of
-from fencepost.core.state import State, prompt_tokens, result_of, without
+from fencepost.core.state import Done, State, prompt_tokens, result_of, without
 
 READ_ARTIFACT = "read_artifact"
 # A provider's cache holds a transcript up to the first change, so room is made for several steps at once: down to
@@ -37,16 +38,31 @@ def elisions(state: State, fits: int) -> tuple[ContextElided, ...]:
 
 def _elidable(state: State) -> Iterator[tuple[ContextElided, int]]:
     """Each result that may go, oldest first, with the bytes that this takes from a request."""
-    ends = {(done.ended.step, done.ended.position): done.ended for done in state.done}
     reads_artifacts = READ_ARTIFACT in state.tools
-    for step in range(1, state.steps):
-        position = -1
+    # What is older than the newest that went has gone too, or was too short to go.
+    for step in range(max(1, state.elided_step), state.steps):
+        position, ends = -1, _ends(state, step)
         while (found := result_of(state, step, position := position + 1)) is not None:
             message = found[1]
-            said = _replacement(message, ends.get((step, position)), reads_artifacts=reads_artifacts)
+            said = _replacement(message, ends.get(position), reads_artifacts=reads_artifacts)
             removed = size_of(message) - size_of(replace(message, content=said))
             if removed > 0:
                 yield ContextElided(step, position, message.call_id, said), removed
+
+
+def _ends(state: State, step: int) -> dict[int, CallEnded]:
+    """The ends of a step's calls, by position; a call that was refused or not executed has none here."""
+    done = state.done
+    ends: dict[int, CallEnded] = {}
+    at = bisect.bisect_left(done, step, key=_step_of)  # steps end one after another
+    while at < len(done) and _step_of(done[at]) == step:
+        ends[done[at].ended.position] = done[at].ended
+        at += 1
+    return ends
+
+
+def _step_of(done: Done) -> int:
+    return done.ended.step
 
 
 def _replacement(message: ToolMessage, ended: CallEnded | None, *, reads_artifacts: bool) -> str:

@@ -104,6 +104,8 @@ class State(Struct, frozen=True, gc=False):
     tools: dict[str, ToolDefinition] = {}
     instructions: str = ""
     messages: Log[Message] = field(default_factory=Log)
+    results: Log[int] = field(default_factory=Log)  # places in `messages`, by (step, position)
+    elided_step: int = 0  # the newest step of which a result was left out
     size_bytes: int = 0
     ids: Log[None] = field(default_factory=Log)
     done: Log[Done] = field(default_factory=Log)
@@ -191,12 +193,12 @@ def effect_of(state: State, call: AdmittedCall) -> Effect:
 
 def result_of(state: State, step: int, position: int) -> tuple[int, ToolMessage] | None:
     """What the model sees of one call's result, and where in the transcript; None while the step is open."""
-    at = state.messages.positions((step, position))
-    if not at:
+    at = state.results.find((step, position))
+    if at is None:
         return None
-    message = state.messages[at[-1]]
-    assert isinstance(message, ToolMessage), "only results are appended under a call"
-    return at[-1], message
+    message = state.messages[at]
+    assert isinstance(message, ToolMessage), "only results are found by their call"
+    return at, message
 
 
 def prompt_tokens(state: State) -> int:
@@ -343,7 +345,7 @@ def _ended(state: State, body: CallEnded) -> State:
     done, call = state.done, before.call
     if call.digest and body.status is not CallStatus.NOT_EXECUTED:
         done = done.append(Done(body, len(state.writes)), (call.name, call.digest))
-    messages, size = state.messages, state.size_bytes
+    messages, results, size = state.messages, state.results, state.size_bytes
     if len(calls) == 1 or not any(c.phase is not Phase.ENDED for c in calls):
         # In the order the model listed them, whatever the order they ended in (contract 2.3).
         for one in calls:
@@ -356,9 +358,9 @@ def _ended(state: State, body: CallEnded) -> State:
                 else evidence_id(ended.step, ended.position)
             )
             said = ToolMessage(one.call.sent_id, one.call.name, ended.content, failed, cited)
-            messages = messages.append(said, (ended.step, ended.position))
-            size += size_of(said)
-    return replace(state, open=calls, done=done, messages=messages, size_bytes=size)
+            results = results.append(len(messages), (ended.step, ended.position))
+            messages, size = messages.append(said), size + size_of(said)
+    return replace(state, open=calls, done=done, messages=messages, results=results, size_bytes=size)
 
 
 def _cites(state: State) -> bool:
@@ -417,7 +419,8 @@ def _elided(state: State, body: ContextElided) -> State:
     index, message = found
     said = replace(message, content=body.replacement)
     smaller = without(state, size_of(message) - size_of(said))
-    return replace(smaller, messages=state.messages.replaced(index, said))
+    newest = max(state.elided_step, body.step)
+    return replace(smaller, messages=state.messages.replaced(index, said), elided_step=newest)
 
 
 def _model_asked(state: State, body: ModelAsked) -> State:
