@@ -33,6 +33,11 @@ class Driver:
     process is going down.
     """
 
+    __slots__ = (
+        "_abandoning", "_closed", "_deadline", "_drive", "_effect", "_grace", "_late", "_loop", "_stopped", "_task",
+        "_watch", "_why",
+    )  # fmt: skip
+
     def __init__(
         self,
         drive: Callable[[Concluded | None], Coroutine[Any, Any, None]],
