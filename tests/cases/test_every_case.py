@@ -12,6 +12,9 @@ KINDS = {
     "K02 incomplete output": (6, 10),
     "K03 arguments": (11, 15),
     "K04 identity of calls": (16, 19),
+    "K08 cancels and ends that race": (42, 46),
+    "K09 timeouts and blocking": (47, 50),
+    "K10 loops, limits and stop reasons": (51, 57),
 }
 
 
