@@ -213,6 +213,11 @@ MUTATIONS: dict[str, Mutation] = {
         "(ask.rules, ask.definition) == (boundary.version, definition.digest)",
         "ask.rules == boundary.version",
     ),
+    "L66": Mutation(
+        "service/replay/playback.py",
+        "        self.differ(compare_bodies(entry.seq, entry.body, body))\n",
+        "",
+    ),
     "L67": Mutation(
         "core/entries.py",
         "if version != ENTRY_VERSION or kind not in _decoders:",

@@ -13,7 +13,9 @@ from fencepost.core.messages import ModelRequest
 
 # A value is told so far; both sides are cut around the first place where they differ. Characters.
 TOLD_CHARS = 120
-_ABSENT = "nothing"
+_ABSENT = msgspec.UNSET
+# They follow from the other fields, which say more.
+_DIGESTS = frozenset({"digest", "definition"})
 
 
 class Difference(Struct, frozen=True):
@@ -36,23 +38,26 @@ def compare_bodies(seq: int, recorded: Body, replayed: Body) -> Difference | Non
         return None
     if type(recorded) is not type(replayed):
         return Difference(seq, kind_of(recorded), "", _outline(recorded), _outline(replayed))
-    path, was, now = first_difference(msgspec.to_builtins(recorded), msgspec.to_builtins(replayed))
+    path, was, now = first_difference(_document(recorded), _document(replayed))
     return Difference(seq, kind_of(recorded), path, was, now)
 
 
 def compare_requests(seq: int, recorded: ModelRequest, replayed: ModelRequest) -> Difference | None:
     """The first difference between what a model would be told and what it was told; time aside."""
-    was, now = _told(recorded), _told(replayed)
-    if msgspec.json.encode(was) == msgspec.json.encode(now):
+    was, now = _document(_told(recorded)), _document(_told(replayed))
+    if was == now:
         return None
-    path, before, after = first_difference(msgspec.to_builtins(was), msgspec.to_builtins(now))
+    path, before, after = first_difference(was, now)
     return Difference(seq, "ModelAsked", f"request {path}", before, after)
 
 
 def first_difference(was: Any, now: Any, path: str = "") -> tuple[str, str, str]:
     """(path, recorded, replayed) of the first place where two documents differ."""
     if isinstance(was, dict) and isinstance(now, dict):
-        for key in dict.fromkeys((*was, *now)):
+        keys = sorted(
+            dict.fromkeys((*was, *now)), key=lambda key: key in _DIGESTS
+        )  # sorting keeps their order
+        for key in keys:
             if key not in was or key not in now or was[key] != now[key]:
                 below = f"{path}.{key}" if path else str(key)
                 return first_difference(was.get(key, _ABSENT), now.get(key, _ABSENT), below)
@@ -72,6 +77,8 @@ def _names(items: Iterable[Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
     return repr(value) if not isinstance(value, dict | list) else msgspec.json.encode(value).decode()
 
 
@@ -96,11 +103,14 @@ def _outline(body: Body) -> str:
     return " ".join((kind_of(body), *parts)) + (f" ({detail})" if detail else "")
 
 
-def _told(request: ModelRequest) -> tuple[Any, ...]:
-    told = {
+def _told(request: ModelRequest) -> dict[str, Any]:
+    return {
         "instructions": request.instructions,
         "messages": list(request.messages),
         "tools": request.tools,
         "answer": request.answer,
     }
-    return (told,)
+
+
+def _document(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))

@@ -22,7 +22,9 @@ from fencepost.core.entries import (
     ModelAsked,
     OutcomeResolved,
     Stopped,
+    kind_of,
 )
+from fencepost.core.errors import StoreCorrupt
 from fencepost.core.state import State, apply
 
 # As `stores.rules.act_id` names what was not written by a run.
@@ -61,7 +63,12 @@ class Script:
         self.start = self.at = self.end = 1
         self.states: list[State] = [State()]
         for entry in entries:
-            self.states.append(apply(self.states[-1], entry.body))
+            try:
+                self.states.append(apply(self.states[-1], entry.body))
+            except (LookupError, AssertionError):
+                raise StoreCorrupt(
+                    f"journal entry {entry.seq} ({kind_of(entry.body)}) cannot follow the entries before it"
+                ) from None
         self._ended: dict[int, asyncio.Event] = {}
 
     def enter(self, part: Part) -> None:
