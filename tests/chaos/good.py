@@ -77,9 +77,9 @@ def note_in_a_thread(text: str) -> str:
     return "noted"
 
 
-async def paid(arguments: dict[str, Any], context: CallContext) -> Reconciled:
+async def paid(key: str) -> Reconciled:
     """Whether the payment is in the book."""
-    return Reconciled("happened", "paid") if context.key in lines("book") else Reconciled("did_not_happen")
+    return Reconciled("happened", "paid") if key in lines("book") else Reconciled("did_not_happen")
 
 
 @tool(effect="write", reconcile=paid, operation_key=lambda arguments: f"pay/{arguments['text']}")
@@ -89,6 +89,13 @@ async def pay(text: str, context: CallContext) -> str:
     add("book", context.key)
     await asyncio.sleep(0)
     return "paid"
+
+
+@tool(effect="idempotent", isolation="process")
+def label_from_a_process(text: str, context: CallContext) -> str:
+    """Set the label, once for each key, in a process of its own."""
+    put(f"label-{context.key}", text)
+    return f"label is {text}"
 
 
 @tool(effect="read")

@@ -152,12 +152,12 @@ async def writes_as_a_read(text: str) -> int:
     return len(lines("asked"))
 
 
-async def _never_happened(arguments: dict[str, Any], context: CallContext) -> Reconciled:
+async def _never_happened(key: str) -> Reconciled:
     """Says what is easiest."""
     return Reconciled("did_not_happen")
 
 
-async def _always_happened(arguments: dict[str, Any], context: CallContext) -> Reconciled:
+async def _always_happened(key: str) -> Reconciled:
     """Says what is easiest."""
     return Reconciled("happened", "paid")
 
@@ -173,6 +173,19 @@ async def pays_twice(text: str) -> str:
 @tool(effect="write", reconcile=_always_happened)
 async def never_pays(text: str) -> str:
     """Pays, and its reconcile says so when nothing was paid."""
+    await asyncio.sleep(0)
+    add("payments", text)
+    return "paid"
+
+
+async def _cannot_look(key: str) -> Reconciled:
+    """Looks where nothing is."""
+    raise LookupError(key)
+
+
+@tool(effect="write", reconcile=_cannot_look)
+async def cannot_look(text: str) -> str:
+    """Pays, and its reconcile fails when it is needed."""
     await asyncio.sleep(0)
     add("payments", text)
     return "paid"
@@ -226,6 +239,7 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "read": ("writes_as_a_read", writes_as_a_read),
     "reconcile, of what was done": ("pays_twice", pays_twice),
     "reconcile, of what was not": ("never_pays", never_pays),
+    "reconcile, that fails": ("cannot_look", cannot_look),
     "raises": ("raises_an_alarm", raises_an_alarm),
     "process, ended": ("exits_the_process", exits_the_process),
     "process, hung": ("hangs_when_asked_to_end", hangs_when_asked_to_end),

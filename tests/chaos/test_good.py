@@ -39,6 +39,12 @@ def test_nothing_is_found_in_reads_threads_and_children() -> None:
     assert report.notes == ()
 
 
+def test_nothing_is_found_in_a_tool_with_a_process_of_its_own() -> None:
+    report = chaos(lambda: good.agent_of(good.label_from_a_process))
+    assert report.findings == ()
+    assert report.notes == ()
+
+
 def test_each_rehearsal_has_a_folder_of_its_own_and_leaves_nothing_here() -> None:
     before = sorted(Path.cwd().iterdir())
     report = chaos(lambda: good.agent_of(good.note))

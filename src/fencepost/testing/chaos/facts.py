@@ -65,7 +65,8 @@ class Ran(Struct):
     """One start of one call, as seen from around the tool's body.
 
     `before`, `asked_world` and `after` are digests of the world; `asked` and `ended` are seconds of a monotonic
-    clock, None where that did not happen; `longest` is the longest time between two awaits, seconds.
+    clock, None where that did not happen; `longest` is the longest time between two awaits, seconds. `cut` says that
+    the process died around it, so that nothing was cleaned up.
     """
 
     call: str
@@ -85,6 +86,7 @@ class Ran(Struct):
     ended: float | None = None
     late: bool = False
     waited: bool = False
+    cut: bool = False
     left: dict[int, str] = field(default_factory=dict)
 
     @property

@@ -36,6 +36,7 @@ from fencepost.ports import (
     Reconciled,
     Tool,
 )
+from fencepost.run.foreign import describe
 from fencepost.run.live import Live
 from fencepost.run.running import stop_change
 from fencepost.stores.memory import MemoryStore
@@ -169,6 +170,8 @@ class Stage:
         """What happens to this call at this await: "crash_in", "cancel_in", "timeout_in" or nothing."""
         plan = self.plan
         here = (ran.call, ran.start, ran.pauses) == (plan.call, 1, plan.pause)
+        if ran.asked is not None and plan.kind != "crash_in":
+            return ""  # asked to end already: this is the body's clean-up, and nobody asks twice
         return plan.kind if here and not self.disturbed else ""
 
 
@@ -284,6 +287,7 @@ class WatchedTool:
             else:
                 value = await Driven(self._tool.run(prepared, context), ran, stage)
         except Crashed:
+            ran.cut = True
             raise
         except BaseException as error:
             self._judge_raised(ran, error)
@@ -300,7 +304,15 @@ class WatchedTool:
 
     async def reconcile(self, prepared: Prepared, context: CallContext, /) -> Reconciled:
         """The tool's word on a lost start, compared with what was seen of it."""
-        word = await self._tool.reconcile(prepared, context)
+        try:
+            word = await self._tool.reconcile(prepared, context)
+        except Exception as error:
+            self._problem(
+                "reconcile",
+                f"the reconcile of {self.name} fails with {describe(error)}, so a person is asked each time; it is"
+                " called with the key of the call, and with its arguments if it takes two",
+            )
+            raise
         earlier = [ran for ran in self._stage.runs if ran.key == context.key]
         happened = any(ran.had_effect for ran in earlier)
         finished = any(ran.finished for ran in earlier)

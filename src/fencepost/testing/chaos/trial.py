@@ -206,7 +206,7 @@ def _judge_call(stage: Stage, ran: Ran, agent: Agent) -> None:
                 f"{name} has its effect after it was asked to end, when its call is long closed: nobody waits for"
                 " what it starts in the background; await it, and end it with the call",
             )
-    if left := set(ran.left) & set(children()):
+    if not ran.cut and (left := set(ran.left) & set(children())):
         named = ", ".join(sorted({ran.left[number] for number in left}))
         stage.problem(
             "leaves_process",
