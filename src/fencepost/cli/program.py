@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": "upkeep:doctor",
     "conformance": "conformance:conformance",
     "chaos": "chaos:chaos",
+    "completion": "completion:completion",
 }
 # What a defect is told as; longer texts are for FENCEPOST_DEBUG.
 DEFECT_CHARS = 300
