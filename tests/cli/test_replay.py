@@ -99,3 +99,40 @@ def test_replay_notices_a_changed_byte_in_an_entry_that_can_be_read(
     done = fencepost("replay", task)
     assert done.code == code, done
     assert said in done.out + done.err
+
+
+def test_a_saved_journal_replays_elsewhere_and_is_never_written_over(
+    fencepost: Command, tmp_path: Path
+) -> None:
+    task = fencepost.run("plain").task
+    file = tmp_path / "task.jsonl"
+    assert fencepost("replay", task, "--save", str(file)).code == 0
+    saved = file.read_bytes()
+    assert fencepost("replay", task, "--save", str(file)).code == 2
+    assert fencepost("replay", task, "--save", str(tmp_path / "task.txt")).code == 2
+    assert fencepost("replay", task, "--save", str(tmp_path / "no" / "task.jsonl")).code == 2
+    assert file.read_bytes() == saved
+    fencepost.store.unlink()
+    done = fencepost("replay", str(file), "--json")
+    assert (done.code, done.document["same"], done.document["task"]) == (0, True, task)
+    assert fencepost("replay", str(file), "--agent", f"{AGENTS}:plain").code == 0
+    done = fencepost("replay", str(file), "--agent", f"{AGENTS}:cited")
+    assert done.code == 1
+    assert "entry 1 (Opened), agent" in done.out
+
+
+def test_a_damaged_file_is_played_as_far_as_it_is_whole(fencepost: Command, tmp_path: Path) -> None:
+    task = fencepost.run("plain").task
+    file = tmp_path / "task.jsonl"
+    fencepost("replay", task, "--save", str(file))
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:5]) + lines[5][:40])
+    done = fencepost("replay", str(file))
+    assert done.code == 7
+    assert "line 6 of the journal file is cut off" in done.err
+    assert "the same 4 entries" in done.out
+    file.write_bytes(b"no journal at all\n")
+    done = fencepost("replay", str(file))
+    assert done.code == 7
+    assert "line 1 is not the heading of a journal file" in done.err
+    assert fencepost("replay", str(tmp_path / "gone.jsonl")).code == 2

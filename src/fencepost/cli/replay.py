@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from msgspec import Struct
 
 from fencepost.cli.command import Desk, command
+from fencepost.core.entries import Entry, ModelAsked
+from fencepost.core.errors import StoreFailed
+from fencepost.core.messages import ModelProfile
+from fencepost.service.reading import Damage
 
 if TYPE_CHECKING:
-    from fencepost.service.reading import Reading
     from fencepost.service.replay.replaying import Replay
     from fencepost.service.surface import Agent
+
+# A task's id has no dot, so a file is never taken for one.
+FILE_SUFFIX = ".jsonl"
 
 
 @click.command(short_help="Play a task again, offline, and name the first difference.")
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     help="Give the recorded results, or run the tools that only read again.",
 )  # fmt: skip
 @click.option("--journal-only", is_flag=True, help="Compare with no agent; what the journal says is enough.")
+@click.option("--save", metavar="FILE", help="Write the journal to a new file, too (FILE.jsonl).")
 @command
 async def replay(
     desk: Desk,
@@ -33,58 +42,124 @@ async def replay(
     prompt: str | None,
     tools: Literal["recorded", "read"],
     journal_only: bool,
+    save: str | None,
 ) -> int:
     """Play a task again and name the first difference.
 
     The loop runs over the recorded journal: model, results, people and time say what they said then. Nothing is
     written. The agent as it is now is compared with the task's definition first.
+
+    TASK may be a file that --save wrote (FILE.jsonl); its agent is compared only with --agent.
     """
     from fencepost.cli.exits import Exit
-    from fencepost.service.reading import find_task, read_task
     from fencepost.service.replay.replaying import replay as play
 
     if journal_only and (agent is not None or tools == "read"):
         raise click.UsageError("--journal-only excludes --agent and --tools read; leave it out.")
-    store = desk.store()
-    reading = await read_task(store, await find_task(store, task))
-    made = None if journal_only else _agent_now(desk, reading, agent)
-    entries = reading.entries
-    if reading.damage:  # what comes before the first hole is whole, and can be played
-        entries = tuple(entry for entry in entries if entry.seq < reading.damage[0].seq)
-    found = await asyncio.to_thread(play, entries, made, tools=tools, prompt=prompt)
+    if save is not None and not save.endswith(FILE_SUFFIX):
+        raise click.UsageError(f"--save writes a file that ends in {FILE_SUFFIX}, not {save}.")
+    recorded = _read_file(task) if task.endswith(FILE_SUFFIX) else await _read_store(desk, task)
+    made = None
+    if not journal_only and (agent is not None or not task.endswith(FILE_SUFFIX)):
+        made = _agent_now(desk, recorded, agent)
+    if save is not None:
+        _write_file(save, recorded, made)
+    found = await asyncio.to_thread(
+        play, recorded.entries, made, tools=tools, prompt=prompt, profile=recorded.profile
+    )
     if desk.json:
-        desk.show(_document(reading, found))
+        desk.show(_document(recorded, found))
     else:
-        _tell(desk, reading, found)
-    if reading.damage:
-        first = reading.damage[0]
-        desk.err.line(
-            ("fencepost: ", "bad"),
-            f"entry {first.seq} of task {reading.row.id} cannot be read ({first.problem});"
-            " only what comes before it was played",
-        )
-        return Exit.STORE
-    if found.same and found.of == reading.row.seq and found.recorded != reading.row.chain:
-        desk.err.line(
-            ("fencepost: ", "bad"),
-            f"the entries of task {reading.row.id} are not the ones that were written: their chain head is"
-            f" {found.recorded}, the store's {reading.row.chain}; restore a backup",
-        )
+        _tell(desk, recorded, found)
+    problem = _problem(recorded, found)
+    if problem:
+        desk.err.line(("fencepost: ", "bad"), problem)
         return Exit.STORE
     return Exit.OK if found.same else Exit.FAILED
 
 
-def _agent_now(desk: Desk, reading: Reading, agent: str | None) -> Agent | None:
+class Recorded(Struct, frozen=True):
+    """What is played: a journal as far as it is whole, from a store or a file."""
+
+    task: str
+    entries: tuple[Entry, ...]
+    damage: tuple[Damage, ...] = ()
+    chain: str = ""
+    profile: ModelProfile | None = None
+
+
+async def _read_store(desk: Desk, given: str) -> Recorded:
+    from fencepost.service.reading import find_task, read_task
+
+    store = desk.store()
+    reading = await read_task(store, await find_task(store, given))
+    entries = reading.entries
+    if reading.damage:  # what comes before the first hole is whole, and can be played
+        entries = tuple(entry for entry in entries if entry.seq < reading.damage[0].seq)
+    return Recorded(reading.row.id, entries, reading.damage, reading.row.chain)
+
+
+def _read_file(name: str) -> Recorded:
+    from fencepost.service.replay.files import read_journal, readable_part
+
+    try:
+        data = Path(name).read_bytes()
+    except OSError as why:
+        raise click.UsageError(
+            f"{name} cannot be read ({why.strerror}); name a file that --save wrote."
+        ) from why
+    try:
+        file = read_journal(data)
+    except StoreFailed as why:
+        entries = readable_part(data)
+        if not entries:
+            raise
+        return Recorded(name, entries, (Damage(len(entries) + 1, str(why)),))
+    return Recorded(file.task, file.entries, profile=file.profile)
+
+
+def _write_file(name: str, recorded: Recorded, made: Agent | None) -> None:
+    from fencepost.service.replay.files import write_journal
+
+    names = {entry.body.model for entry in recorded.entries if isinstance(entry.body, ModelAsked)}
+    profile = None if made is None else made.model.profile
+    if profile is not None and not names <= {profile.name}:
+        profile = None  # it is not the model that was asked
+    try:
+        with Path(name).open("xb") as file:
+            file.write(write_journal(recorded.task, recorded.entries, profile))
+    except OSError as why:
+        raise click.UsageError(f"{name} cannot be written ({why.strerror}); name another file.") from why
+
+
+def _problem(recorded: Recorded, found: Replay) -> str:
+    """Why the journal itself is not what was written, "" where it is."""
+    if recorded.damage:
+        first = recorded.damage[0]
+        return (
+            f"entry {first.seq} of task {recorded.task} cannot be read ({first.problem});"
+            " only what comes before it was played"
+        )
+    if found.same and recorded.chain and found.recorded != recorded.chain:
+        return (
+            f"the entries of task {recorded.task} are not the ones that were written: their chain head is"
+            f" {found.recorded}, the store's {recorded.chain}; restore a backup"
+        )
+    return ""
+
+
+def _agent_now(desk: Desk, recorded: Recorded, agent: str | None) -> Agent | None:
     from fencepost.cli.run import made_agent, source_now
 
-    opened = reading.opened
-    return None if opened is None else made_agent(desk, source_now(opened, agent, None, reading.row.id, desk))
+    if not recorded.entries:
+        return None
+    return made_agent(desk, source_now(recorded.entries[0].body, agent, None, recorded.task, desk))
 
 
-def _document(reading: Reading, found: Replay) -> dict[str, Any]:
+def _document(recorded: Recorded, found: Replay) -> dict[str, Any]:
     difference = found.difference
     return {
-        "task": reading.row.id,
+        "task": recorded.task,
         "same": found.same,
         "entries": found.entries,
         "of": found.of,
@@ -92,7 +167,7 @@ def _document(reading: Reading, found: Replay) -> dict[str, Any]:
         "requests": found.requests,
         "reran": found.reran,
         "chain": found.chain,
-        "damaged": [{"seq": one.seq, "problem": one.problem} for one in reading.damage],
+        "damaged": [{"seq": one.seq, "problem": one.problem} for one in recorded.damage],
         "difference": None
         if difference is None
         else {
@@ -105,14 +180,14 @@ def _document(reading: Reading, found: Replay) -> dict[str, Any]:
     }
 
 
-def _tell(desk: Desk, reading: Reading, found: Replay) -> None:
+def _tell(desk: Desk, recorded: Recorded, found: Replay) -> None:
     counted = f"{found.runs} runs, {found.requests} requests, {found.reran} calls ran again"
     if found.difference is None:
-        desk.out.line(f"Task {reading.row.id} replays to the same {found.of} entries: {counted}.")
+        desk.out.line(f"Task {recorded.task} replays to the same {found.of} entries: {counted}.")
         desk.out.line(("chain    ", "dim"), found.chain)
         return
     difference = found.difference
-    desk.out.line(f"Task {reading.row.id} differs after {found.entries} of {found.of} entries: {counted}.")
+    desk.out.line(f"Task {recorded.task} differs after {found.entries} of {found.of} entries: {counted}.")
     where = f"entry {difference.seq} ({difference.kind})" + (
         f", {difference.place}" if difference.place else ""
     )
