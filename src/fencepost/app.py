@@ -228,11 +228,15 @@ class App:
         cut: str | None,
     ) -> Report:
         """What the suite for tools, or for models, finds about the subject. Raises DefinitionInvalid."""
+        import asyncio
+
         from fencepost.core.errors import DefinitionInvalid
         from fencepost.ports import Model, Tool
         from fencepost.service.definitions import load_object, named_object
         from fencepost.testing.conformance import check_model, check_tool
 
+        # What a subject leaves behind is a finding; the loop need not complain of it, too.
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         modules: dict[str, ModuleType] = {}  # a probe has to see the very world the tool acts on
         found = load_object(subject, kinds=(Tool, Model), what="tool or model", modules=modules)
         if not isinstance(found, Tool):
@@ -282,7 +286,9 @@ class App:
         make()  # imported here, before the first rehearsal, so that the others find it imported
         lines = None
         if script is not None:
-            lines = read_lines(script, lambda place: named_object(absolute(place), what="script", modules=modules))
+            lines = read_lines(
+                script, lambda place: named_object(absolute(place), what="script", modules=modules)
+            )
         asked: Any = None
         if probe is not None:
             asked = named_object(absolute(probe), what="probe", modules=modules)

@@ -292,8 +292,8 @@ async def test_what_a_model_blocks_and_leaves_behind_is_named() -> None:
     report = await check_model(FunctionModel(speak("loop")), pause_seconds=0.08, **QUICK)
     assert "it kept the event loop for 0.1" in report.said("loop")
     report = await check_model(FunctionModel(speak("thread")), **QUICK)
-    assert "threads were left by 3 replies" in report.said("leaves-nothing")
+    assert "each reply leaves more threads" in report.said("leaves-nothing")
     done.set()
     report = await check_model(FunctionModel(speak("process")), **QUICK)
-    assert "child processes were left by 3 replies" in report.said("leaves-nothing")
+    assert "each reply leaves more processes: sleep" in report.said("leaves-nothing")
     assert {process.wait(timeout=10) for process in started} == {-9}

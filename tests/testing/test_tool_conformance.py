@@ -379,6 +379,10 @@ async def starts_threads(world: World) -> None:
     threading.Thread(target=world.done.wait, name="left behind").start()
 
 
+async def starts_tasks(world: World) -> None:
+    world.background.add(asyncio.create_task(asyncio.sleep(60), name="left behind"))
+
+
 async def writes(world: World) -> None:
     world.keys.append("")
 
@@ -393,7 +397,8 @@ async def writes(world: World) -> None:
         (floods, "result", "100000 bytes"),
         (odd, "result", "has no JSON form: <not JSON: builtins.object>"),
         (blocks, "loop", "it kept the event loop for 0.1"),
-        (starts_threads, "leaves-nothing", "each call leaves a thread: left behind"),
+        (starts_threads, "leaves-nothing", "each call leaves more threads: left behind, left behind"),
+        (starts_tasks, "leaves-nothing", "each call leaves more asyncio tasks: left behind"),
         (writes, "effect", "it says it reads, and the probe saw"),
     ],
 )
@@ -419,7 +424,7 @@ async def test_a_process_that_is_left_behind_is_named_and_ended(world: World) ->
 
     report = await check_tool(reading(world, forks), **QUICK)
     assert report.verdict("leaves-nothing") is Verdict.BROKEN
-    assert "calls leave child processes that go on: sleep" in report.said("leaves-nothing")
+    assert "each call leaves more processes: sleep" in report.said("leaves-nothing")
     assert {process.wait(timeout=10) for process in started} == {-9}
 
 

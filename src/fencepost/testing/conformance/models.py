@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
 
 from msgspec import Struct
 
@@ -34,11 +33,11 @@ from fencepost.testing.conformance.report import Finding, Report, broken, holds,
 from fencepost.testing.conformance.running import Came, Runs, is_a
 from fencepost.testing.conformance.watching import (
     LOOP_PAUSE_MOST,
+    Left,
     LoopWatch,
     children,
     end,
     keeping_orphans,
-    threads,
 )
 
 MODEL_RULES: Mapping[str, str] = {
@@ -48,7 +47,7 @@ MODEL_RULES: Mapping[str, str] = {
     "ids": "each call has an id of its own, and a name",
     "usage": "usage is what the provider reported, and unknown where it reported nothing",
     "loop": "it does not keep the event loop from others",
-    "leaves-nothing": "threads and child processes do not add up",
+    "leaves-nothing": "tasks, threads and child processes do not add up",
     "cancel": "a cancelled request ends within the grace, with CancelledError",
     "sink-after-cancel": "a sink is told nothing once the request was cancelled",
     "cut": "a stream that ends without its terminal signal is a failure, never a reply",
@@ -120,7 +119,7 @@ class _Suite:
         self.request = request
         self.runs = Runs(self.grace_seconds)
         self.pauses: list[float] = []
-        self.left: list[tuple[Any, Any]] = []
+        self.left: list[Left] = []
 
     async def findings(self) -> AsyncIterator[Finding]:
         """One finding for each rule that could be looked at."""
@@ -128,7 +127,7 @@ class _Suite:
         heard = [await self._asked(with_sink=number > 0) for number in range(ASKED)]
         yield self._reply(heard)
         yield self._loop()
-        yield self._left()
+        yield await self._left()
         replies = [h.came.value for h in heard if h.came is not None and isinstance(h.came.value, Reply)]
         if replies:
             await asyncio.sleep(self.settle_seconds)
@@ -164,8 +163,7 @@ class _Suite:
                 seconds=self.run_seconds,
             )
         self.pauses.append(watch.longest)
-        await asyncio.sleep(0)
-        self.left.append((children(), threads()))
+        self.left.append(await self.runs.left())
         return Heard(came, deltas)
 
     def _profile(self) -> Finding:
@@ -240,16 +238,14 @@ class _Suite:
             return broken("loop", f"it kept the event loop for {longest:.2g} s; await instead")
         return holds("loop", f"the event loop was never kept for longer than {self.pause_seconds:g} s")
 
-    def _left(self) -> Finding:
-        rule = "leaves-nothing"
-        (first_children, first_threads), (last_children, last_threads) = self.left[0], self.left[-1]
-        if len(last_threads) > len(first_threads) + 1:
-            return broken(
-                rule, f"{len(last_threads) - len(first_threads)} threads were left by {ASKED} replies"
-            )
-        if first_children is not None and len(last_children) > len(first_children):
-            return broken(rule, f"child processes were left by {ASKED} replies")
-        return holds(rule, f"{ASKED} replies left no more threads and processes than one")
+    async def _left(self) -> Finding:
+        """Whether later replies left more than the first one; what is only about to end has a little time."""
+        rule, first = "leaves-nothing", self.left[0]
+        if (await self.runs.left()).more_than(first) is not None:
+            await asyncio.sleep(self.settle_seconds)
+        if (more := (await self.runs.left()).more_than(first)) is not None:
+            return broken(rule, f"each reply leaves more {more}")
+        return holds(rule, f"{ASKED} replies left no more tasks, threads and processes than one")
 
     async def _cancelled(self) -> AsyncIterator[Finding]:
         deltas: list[Delta] = []

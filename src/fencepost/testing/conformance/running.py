@@ -13,6 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from fencepost.testing.conformance.watching import Left
 
 # A subject is cancelled this long after it began, when its arguments are said to take long. Seconds.
 INTO_SECONDS = 0.05
@@ -44,6 +47,11 @@ class Runs:
     def abandoned(self) -> int:
         """How many runs were left, still going on."""
         return sum(not task.done() for task in self._abandoned)
+
+    async def left(self) -> Left:
+        """What goes on now beside the runs that were left, after the loop has had a turn."""
+        await asyncio.sleep(0)
+        return replace(now := Left.now(), tasks=now.tasks.difference(self._abandoned))
 
     async def whole(self, begin: Callable[[], Awaitable[Any]], *, seconds: float) -> Came | None:
         """Run to the end; None when it took longer than `seconds` and then did not end in the grace either."""

@@ -29,11 +29,11 @@ from fencepost.testing.conformance.report import Finding, Report, broken, holds,
 from fencepost.testing.conformance.running import INTO_SECONDS, Came, Probe, Runs, is_a, seen
 from fencepost.testing.conformance.watching import (
     LOOP_PAUSE_MOST,
+    Left,
     LoopWatch,
     children,
     end,
     keeping_orphans,
-    threads,
 )
 
 TOOL_RULES: Mapping[str, str] = {
@@ -44,7 +44,7 @@ TOOL_RULES: Mapping[str, str] = {
     "ends": "it ends in its time, and what it raises is an Exception",
     "result": "its result is JSON or text and fits the bound",
     "loop": "it does not keep the event loop from others",
-    "leaves-nothing": "threads and child processes do not add up",
+    "leaves-nothing": "tasks, threads and child processes do not add up",
     "effect": "it has an effect exactly if it says so",
     "key": "the same idempotency key makes one effect",
     "cancel": "a cancelled call ends within the grace",
@@ -269,19 +269,18 @@ class _Suite:
     async def _three_runs(self, prepared: Prepared) -> list[Finding]:
         came: list[Came | None] = []
         pauses: list[float] = []
-        left = []
+        left: list[Left] = []
         for _ in range(RUNS):
             watch = LoopWatch()
             async with watch.watching():
                 came.append(await self._run(prepared, self._context()))
             pauses.append(watch.longest)
-            await asyncio.sleep(0)
-            left.append((children(), threads()))
+            left.append(await self.runs.left())
             if came[-1] is None:
                 break
         findings = [self._ended(came), self._loop(min(pauses))]
         if all(each is not None for each in came):
-            findings += [self._result(came), self._left(left)]
+            findings += [self._result(came), await self._left(left[0])]
         return findings
 
     def _ended(self, came: list[Came | None]) -> Finding:
@@ -334,20 +333,15 @@ class _Suite:
                 )
         return holds(rule, f"its results fit in {self.result_bytes} bytes")
 
-    def _left(self, left: list[tuple[Any, Any]]) -> Finding:
+    async def _left(self, first: Left) -> Finding:
+        """Whether later runs left more than the first one; what is only about to end has a little time."""
         rule = "leaves-nothing"
-        (first_children, first_threads), (last_children, last_threads) = left[0], left[-1]
-        if len(last_threads) > len(first_threads) + 1:
-            names = ", ".join(sorted(thread.name for thread in last_threads - first_threads)[:SHOWN_MOST])
-            return broken(rule, f"each call leaves a thread: {names}")
-        if first_children is None:
-            return unchecked(rule, "this system does not list its processes")
-        if len(last_children) > len(first_children):
-            names = ", ".join(
-                f"{p.name} ({p.pid})" for p in sorted(last_children - first_children)[:SHOWN_MOST]
-            )
-            return broken(rule, f"calls leave child processes that go on: {names}")
-        return holds(rule, f"{RUNS} calls left no more threads and processes than one")
+        if (await self.runs.left()).more_than(first) is not None:
+            await asyncio.sleep(self.times.settle_seconds)
+        more = (await self.runs.left()).more_than(first)
+        if more is not None:
+            return broken(rule, f"each call leaves more {more}")
+        return holds(rule, f"{RUNS} calls left no more tasks, threads and processes than one")
 
     async def _effects(self, prepared: Prepared) -> list[Finding]:
         if self.probe is None:

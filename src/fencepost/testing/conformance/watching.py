@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from msgspec import Struct
 
 # How often the loop should get a turn while it is watched. Seconds.
 TICK_SECONDS = 0.005
+# Names in one sentence.
+SHOWN_MOST = 3
 # Below this a pause of the event loop is the machine's as likely as its subject's; a health check still answers.
 # Seconds.
 LOOP_PAUSE_MOST = 0.25
@@ -96,9 +98,37 @@ def _descends(pid: int, ancestor: int, parents: dict[int, tuple[int, Process]]) 
     return False
 
 
-def threads() -> frozenset[threading.Thread]:
-    """The threads of this process that still run."""
-    return frozenset(threading.enumerate())
+class Left(Struct, frozen=True):
+    """What goes on in this process at one moment; `children` is None where the system does not list processes."""
+
+    tasks: frozenset[asyncio.Task[Any]]
+    threads: frozenset[threading.Thread]
+    children: frozenset[Process] | None
+
+    @classmethod
+    def now(cls) -> Left:
+        """The asyncio tasks, threads and processes there are now."""
+        return cls(frozenset(asyncio.all_tasks()), frozenset(threading.enumerate()), children())
+
+    def more_than(self, earlier: Left) -> str | None:
+        """What there is more of than at an earlier moment, in words; None when nothing has added up.
+
+        One more thread may be a pool that has grown.
+        """
+        if len(self.tasks) > len(earlier.tasks):
+            return f"asyncio tasks: {_few(task.get_name() for task in self.tasks - earlier.tasks)}"
+        if len(self.threads) > len(earlier.threads) + 1:
+            return f"threads: {_few(thread.name for thread in self.threads - earlier.threads)}"
+        if self.children is None or earlier.children is None:
+            return None
+        if len(self.children) > len(earlier.children):
+            return f"processes: {_few(f'{p.name} ({p.pid})' for p in self.children - earlier.children)}"
+        return None
+
+
+def _few(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:SHOWN_MOST]) + (", …" if len(ordered) > SHOWN_MOST else "")
 
 
 @contextlib.contextmanager
