@@ -21,8 +21,8 @@ from fencepost.ports import Delta, Sink
 from fencepost.testing import FunctionModel, ScriptedModel, call, calls, say
 from fencepost.testing.conformance import MODEL_RULES, ConformanceBroken, Verdict, check_model
 
-# The suite waits in real time for what must not happen; these waits are as short as a busy machine allows.
-QUICK: dict[str, Any] = {"run_seconds": 5.0, "grace_seconds": 0.2, "settle_seconds": 0.02}
+# The suite waits in real time for what must not happen: briefly. What must happen has as long as a busy machine needs.
+QUICK: dict[str, Any] = {"run_seconds": 20.0, "grace_seconds": 20.0, "settle_seconds": 0.02}
 ECHO = calls(call("echo", text="ready"))
 
 
@@ -209,7 +209,7 @@ async def test_a_model_that_tells_its_sink_after_a_cancel_is_named() -> None:
     background: set[asyncio.Task[None]] = set()
 
     async def later(sink: Sink) -> None:
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
         sink(Delta("text", "late"))
 
     class Late(Streaming):
@@ -221,7 +221,7 @@ async def test_a_model_that_tells_its_sink_after_a_cancel_is_named() -> None:
                 background.add(asyncio.create_task(later(sink)))
                 raise
 
-    report = await check_model(Late(), **{**QUICK, "settle_seconds": 0.2})
+    report = await check_model(Late(), **{**QUICK, "settle_seconds": 0.5})
     assert [found.rule for found in report.broken] == ["sink-after-cancel"]
 
 

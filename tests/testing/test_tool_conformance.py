@@ -27,7 +27,7 @@ from fencepost.tools.declared import DeclaredTool
 
 # The suite waits in real time for what must not happen; these waits are as short as a busy machine allows.
 QUICK: dict[str, Any] = {
-    "run_seconds": 5.0, "deadline_seconds": 0.05, "grace_seconds": 0.2, "settle_seconds": 0.05,
+    "run_seconds": 20.0, "deadline_seconds": 0.05, "grace_seconds": 20.0, "settle_seconds": 0.05,
 }  # fmt: skip
 ITEM = {"item": "a"}
 
@@ -43,6 +43,17 @@ class World:
 
     def probe(self) -> int:
         return len(self.keys)
+
+    def last_look(self, looks: int) -> Callable[[], int]:
+        """A probe; what waits for `done` goes on after so many looks, so that it is late on any machine."""
+        left = iter(range(looks - 1, -1, -1))
+
+        def probe() -> int:
+            if next(left, 0) == 0:
+                self.done.set()
+            return len(self.keys)
+
+        return probe
 
 
 @pytest.fixture
@@ -480,7 +491,8 @@ async def test_a_tool_that_swallows_its_cancel_is_named(world: World) -> None:
 
 async def test_an_effect_after_the_end_of_a_call_is_named(world: World) -> None:
     async def later() -> None:
-        await asyncio.sleep(0.01)
+        while not world.done.is_set():  # noqa: ASYNC110 - the probe sets it, which is no coroutine
+            await asyncio.sleep(0)
         world.keys.append("late")
 
     @tool
@@ -493,7 +505,8 @@ async def test_an_effect_after_the_end_of_a_call_is_named(world: World) -> None:
         return "never"
 
     times = {**QUICK, "run_seconds": 0.05, "settle_seconds": 0.2}
-    report = await check_tool(order, arguments=ITEM, slow=ITEM, probe=world.probe, **times)
+    probe = world.last_look(3)  # two for an effect that is not seen, one when the call was ended
+    report = await check_tool(order, arguments=ITEM, slow=ITEM, probe=probe, **times)
     assert "after the call was ended the probe still saw" in report.said("late-effects")
 
 
@@ -502,13 +515,14 @@ async def test_a_thread_that_writes_after_its_time_is_named(world: World) -> Non
     def order(item: str, *, wait: bool = False) -> str:
         """Order one, late."""
         if wait:
-            world.done.wait(0.15)
+            world.done.wait()
         world.keys.append(item)
         return "ordered"
 
     times = {**QUICK, "settle_seconds": 0.5}
     slow = {**ITEM, "wait": True}
-    report = await check_tool(order, arguments=ITEM, slow=slow, probe=world.probe, **times)
+    probe = world.last_look(4)  # two for the effect, one for the key, one when the call was ended
+    report = await check_tool(order, arguments=ITEM, slow=slow, probe=probe, **times)
     assert report.verdict("late-effects") is Verdict.BROKEN
 
 
