@@ -8,6 +8,7 @@ import importlib.util
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from fencepost.core.values import stored
 from fencepost.ports import CallContext, Tool
 from fencepost.tools import children
 from fencepost.tools.channel import Frame, ProcessLimits, Request, frame, request_frame
+from fencepost.tools.child import received
 from fencepost.tools.children import Child, started
 from fencepost.tools.function import FunctionTool, tool
 from fencepost.tools.process import ProcessTool
@@ -424,6 +426,25 @@ async def test_a_spare_that_dies_while_it_is_asked_costs_its_call_nothing() -> N
     spare.channel.shutdown(1)  # it reads an end, and goes
     named.spare.put(spare)
     assert await run(named, n=1) == 2
+
+
+async def test_after_a_call_a_spare_waits_for_the_next_one() -> None:
+    named = tool(isolation="process")(killable.Shelf.book)
+    assert isinstance(named, ProcessTool)
+    assert await run(named, n=1) == 2
+    await asyncio.sleep(0)
+    (spare,) = named.spare._waiting
+    assert spare.here
+    assert named.spare.taken() is spare
+    named.spare.put(spare)
+
+
+def test_a_spare_that_nobody_asks_for_long_ends() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert received(theirs, idle=0.01) is None
+        ours.sendall(request_frame(Request("{}", CONTEXT, 1.5, ProcessLimits())))
+        assert received(theirs, idle=0.01) == Request("{}", CONTEXT, 1.5, ProcessLimits())
 
 
 async def test_a_tool_that_is_forgotten_leaves_no_spare() -> None:

@@ -100,9 +100,9 @@ def module_of(name: str, file: str) -> ModuleType:
     return module
 
 
-def received(channel: socket.socket) -> Request | None:
-    """The one request, or None when nobody wants anything any more."""
-    channel.settimeout(IDLE_SECONDS)
+def received(channel: socket.socket, *, idle: float = IDLE_SECONDS) -> Request | None:
+    """The one request, or None when nobody wants anything any more; `idle` is in seconds."""
+    channel.settimeout(idle)
     try:
         head = _exactly(channel, HEAD.size)
         if head is None:
