@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -44,6 +45,8 @@ def compare_bodies(seq: int, recorded: Body, replayed: Body) -> Difference | Non
 
 def compare_requests(seq: int, recorded: ModelRequest, replayed: ModelRequest) -> Difference | None:
     """The first difference between what a model would be told and what it was told; time aside."""
+    if _equal(recorded, replayed):
+        return None
     was, now = _document(_told(recorded)), _document(_told(replayed))
     if was == now:
         return None
@@ -101,6 +104,15 @@ def _outline(body: Body) -> str:
     parts = [f"{name} {getattr(body, name)}" for name in names if hasattr(body, name)]
     detail = getattr(body, "detail", "")
     return " ".join((kind_of(body), *parts)) + (f" ({detail})" if detail else "")
+
+
+def _equal(one: ModelRequest, other: ModelRequest) -> bool:
+    """Whether both say the same, without writing them out: a long task has long requests."""
+    return (
+        (one.instructions, one.tools, one.answer) == (other.instructions, other.tools, other.answer)
+        and len(one.messages) == len(other.messages)
+        and all(map(operator.eq, one.messages, other.messages))
+    )
 
 
 def _told(request: ModelRequest) -> dict[str, Any]:

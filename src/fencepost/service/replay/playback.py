@@ -261,15 +261,8 @@ class PlaybackTool:
             break
         if self._real is not None:
             return self._real.prepare(arguments)
-        return Prepared(self.definition.name, arguments, self._digest(arguments), None)
-
-    def _digest(self, arguments: str) -> str:
-        for entry in reversed(self._script.entries[: self._script.end]):
-            if isinstance(entry.body, Replied):
-                for call in entry.body.calls:
-                    if call.name == self.definition.name and call.arguments == arguments and call.digest:
-                        return call.digest
-        return ""
+        digest = self._script.digests.get((self.definition.name, arguments), "")
+        return Prepared(self.definition.name, arguments, digest, None)
 
     def operation_key(self, prepared: Prepared, /) -> str | None:
         """What the tool says, else what the journal says; raises what kept the call from its start."""
@@ -393,16 +386,9 @@ class PlaybackBoundary:
                 case CallEnded(status=CallStatus.DENIED, failure="denied"):
                     return _OTHER_RULES
                 case CallStarted():
-                    return self._rules_of(body)
+                    return self._script.replies[body.step].calls[body.position].rules
                 case _:
                     pass
-        return ""
-
-    def _rules_of(self, started: CallStarted) -> str:
-        for entry in reversed(self._script.entries[: self._script.end]):
-            body = entry.body
-            if isinstance(body, Replied) and body.step == started.step:
-                return body.calls[started.position].rules
         return ""
 
     def authorize(self, principal: str, definition: ToolDefinition, arguments: str, /) -> Authorization:

@@ -8,6 +8,7 @@ Rule 3: nothing here looks beyond the end of the present segment: a run cannot k
 from __future__ import annotations
 
 import asyncio
+import bisect
 import re
 from collections.abc import Iterator
 
@@ -21,6 +22,7 @@ from fencepost.core.entries import (
     EntryBody,
     ModelAsked,
     OutcomeResolved,
+    Replied,
     Stopped,
     kind_of,
 )
@@ -70,6 +72,25 @@ class Script:
                     f"journal entry {entry.seq} ({kind_of(entry.body)}) cannot follow the entries before it"
                 ) from None
         self._ended: dict[int, asyncio.Event] = {}
+        self._about: dict[tuple[int, int], list[int]] = {}
+        self.replies: dict[int, Replied] = {}
+        self.digests: dict[tuple[str, str], str] = {}
+        for at, entry in enumerate(entries):
+            self._index(at, entry.body)
+
+    def _index(self, at: int, body: EntryBody) -> None:
+        match body:
+            case CallStarted() | CallEnded() | OutcomeResolved():
+                self._about.setdefault((body.step, body.position), []).append(at)
+            case ApprovalAsked():
+                for ask in body.asks:
+                    self._about.setdefault((ask.step, ask.position), []).append(at)
+            case Replied():
+                self.replies[body.step] = body
+                for call in body.calls:
+                    self.digests[call.name, call.arguments] = call.digest
+            case _:
+                pass
 
     def enter(self, part: Part) -> None:
         """Play this part."""
@@ -96,20 +117,13 @@ class Script:
         return None
 
     def about(self, step: int, position: int) -> Iterator[tuple[int, EntryBody]]:
-        """What is still to come about one call, with its index."""
-        for at in range(self.at, self.end):
-            body = self.entries[at].body
-            match body:
-                case CallStarted() | CallEnded() | OutcomeResolved():
-                    if (body.step, body.position) == (step, position):
-                        yield at, body
-                case ApprovalAsked():
-                    if any((ask.step, ask.position) == (step, position) for ask in body.asks):
-                        yield at, body
-                case Stopped():
-                    yield at, body
-                case _:
-                    pass
+        """What is still to come about one call, with its index; the end of the task is about every call."""
+        known = self._about.get((step, position), [])
+        for at in known[bisect.bisect_left(known, self.at) : bisect.bisect_left(known, self.end)]:
+            yield at, self.entries[at].body
+        last = self.entries[self.end - 1].body
+        if isinstance(last, Stopped) and self.at < self.end:
+            yield self.end - 1, last
 
     def start_of(self, step: int, position: int) -> EntryBody | None:
         """What comes of the next attempt to start a call: its start, or what came instead."""
@@ -124,12 +138,13 @@ class Script:
 
     async def turn(self, at: int) -> None:
         """Return when every call that was in flight and ended before entry `at` has ended."""
-        started = {
-            (body.step, body.position)
-            for entry in self.entries[self.start : at]
-            if isinstance(body := entry.body, CallStarted)
-        }
         for earlier in range(self.at, at):
             body = self.entries[earlier].body
-            if isinstance(body, CallEnded) and (body.step, body.position) in started:
+            if isinstance(body, CallEnded) and self._began(body, before=at):
                 await self.ended(earlier).wait()
+
+    def _began(self, end: CallEnded, *, before: int) -> bool:
+        """Whether this segment has a start of the call that ended."""
+        known = self._about[end.step, end.position]
+        began = known[bisect.bisect_left(known, self.start) : bisect.bisect_left(known, before)]
+        return any(isinstance(self.entries[at].body, CallStarted) for at in began)
