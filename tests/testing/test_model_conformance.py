@@ -90,7 +90,7 @@ async def test_the_request_that_was_given_is_the_one_that_is_made() -> None:
 @pytest.mark.parametrize(
     ("profile", "said"),
     [
-        (ModelProfile(""), "no ModelProfile with a name"),
+        (ModelProfile(""), "its profile has no name"),
         (ModelProfile("m", bytes_per_token=0), "its bytes_per_token is 0"),
         (ModelProfile("m", max_output_tokens=-1), "its max_output_tokens is -1"),
         (ModelProfile("m", input_nano=0.5), "its input_nano is 0.5"),  # type: ignore[arg-type]
@@ -103,6 +103,23 @@ async def test_a_profile_budgets_cannot_rest_on_is_named(profile: ModelProfile, 
     report = await check_model(model, **QUICK)
     assert [found.rule for found in report.broken] == ["profile"]
     assert said in report.said("profile")
+
+
+async def test_a_model_without_a_profile_is_asked_nothing() -> None:
+    class Bare(Streaming):
+        profile = "none"  # type: ignore[assignment]
+
+    class Bursts(Streaming):
+        @property
+        def profile(self) -> ModelProfile:  # type: ignore[override]
+            raise KeyError("name")
+
+    models: tuple[Any, ...] = (Bare(), Bursts())
+    for model in models:
+        report = await check_model(model, **QUICK)
+        assert report.said("profile") == "it has no ModelProfile"
+        assert report.subject == type(model).__name__
+        assert report.verdict("reply") is Verdict.UNCHECKED
 
 
 async def test_a_profile_that_changes_is_named() -> None:

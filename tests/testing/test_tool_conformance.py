@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from fencepost import tool
 from fencepost.core.canonical import canonical, digest
-from fencepost.core.errors import ArgumentsInvalid, ToolFailed
+from fencepost.core.errors import ArgumentsInvalid, DefinitionInvalid, ToolFailed
 from fencepost.core.messages import ToolDefinition
 from fencepost.ports import CallContext, Prepared, Reconciled, Tool
 from fencepost.testing.conformance import TOOL_RULES, ConformanceBroken, Verdict, check_tool
@@ -160,6 +160,14 @@ async def test_an_async_probe_is_awaited(world: World) -> None:
     assert report.verdict("key") is Verdict.HOLDS
 
 
+async def test_a_probe_that_fails_is_the_users_to_mend(world: World) -> None:
+    def probe() -> int:
+        raise OSError("no such file")
+
+    with pytest.raises(DefinitionInvalid, match="the probe failed with OSError: no such file"):
+        await check_tool(careful(world), arguments=ITEM, probe=probe, **QUICK)
+
+
 async def test_a_write_without_arguments_does_not_run(world: World) -> None:
     report = await check_tool(careful(world), probe=world.probe, **QUICK)
     report.check()
@@ -219,6 +227,18 @@ class Changing(Around):
     @property
     def definition(self) -> ToolDefinition:
         return replace(self.inner.definition, version=str(next(self._numbers)))
+
+
+class Unreadable(Around):
+    @property
+    def definition(self) -> ToolDefinition:
+        raise KeyError("name")
+
+
+class Unprepared(Around):
+    def prepare(self, arguments: str, /) -> Prepared:
+        self.inner.prepare(arguments)
+        return arguments  # type: ignore[return-value]
 
 
 class NotJson(Around):
@@ -310,6 +330,8 @@ class BurstingKey(Around):
     ("bad", "rule", "said"),
     [
         (Changing, "definition", "differs from one time to the next"),
+        (Unreadable, "definition", "it has none that can be read: KeyError"),
+        (Unprepared, "arguments", "its prepare gave a str, not a Prepared"),
         (NotJson, "definition", "not JSON text"),
         (NotAnObject, "definition", "does not describe an object"),
         (OddEffect, "definition", "not one of read, idempotent, write"),

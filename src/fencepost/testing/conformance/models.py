@@ -55,6 +55,7 @@ MODEL_RULES: Mapping[str, str] = {
 # Twice could be a pool that fills; growth over three replies is a leak.
 ASKED = 3
 FAILURES = ("connect", "status", "incomplete", "protocol", "timeout", "overflow", "auth", "error")
+NO_PROFILE = "it has no ModelProfile"
 # What a short reply may have; budgets of the request, not of the model. Tokens.
 OUTPUT_TOKENS_MOST = 256
 ECHO = ToolDefinition(
@@ -115,7 +116,7 @@ class _Suite:
     ) -> None:
         self.model, self.cut = model, cut
         self.run_seconds, self.grace_seconds, self.settle_seconds, self.pause_seconds = seconds
-        self.name = str(getattr(model.profile, "name", type(model).__name__))
+        self.name = type(model).__name__  # until its profile says another
         self.request = request
         self.runs = Runs(self.grace_seconds)
         self.pauses: list[float] = []
@@ -123,7 +124,9 @@ class _Suite:
 
     async def findings(self) -> AsyncIterator[Finding]:
         """One finding for each rule that could be looked at."""
-        yield self._profile()
+        yield (profile := self._profile())
+        if profile.said == NO_PROFILE:
+            return
         heard = [await self._asked(with_sink=number > 0) for number in range(ASKED)]
         yield self._reply(heard)
         yield self._loop()
@@ -167,9 +170,16 @@ class _Suite:
         return Heard(came, deltas)
 
     def _profile(self) -> Finding:
-        rule, profile = "profile", self.model.profile
-        if not is_a(profile, ModelProfile) or not profile.name:
-            return broken(rule, "its profile is no ModelProfile with a name")
+        rule = "profile"
+        try:
+            profile = self.model.profile
+        except Exception:  # noqa: BLE001 - foreign code
+            return broken(rule, NO_PROFILE)
+        if not is_a(profile, ModelProfile):
+            return broken(rule, NO_PROFILE)
+        self.name = profile.name
+        if not profile.name:
+            return broken(rule, "its profile has no name")
         if profile != self.model.profile:
             return broken(rule, "its profile differs from one time to the next, so budgets cannot rest on it")
         for name in ("bytes_per_token", "max_output_tokens"):

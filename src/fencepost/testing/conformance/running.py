@@ -15,6 +15,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fencepost.core.errors import DefinitionInvalid
+from fencepost.run.foreign import describe
 from fencepost.testing.conformance.watching import Left
 
 # A subject is cancelled this long after it began, when its arguments are said to take long. Seconds.
@@ -97,9 +99,12 @@ async def _caught(begin: Callable[[], Awaitable[Any]]) -> Came:
 
 
 async def seen(probe: Probe) -> Any:
-    """What the user's probe says of the world now; it may be async."""
-    found = probe()
-    return await found if inspect.isawaitable(found) else found
+    """What the user's probe says of the world now; it may be async. Raises DefinitionInvalid when it fails."""
+    try:
+        found = probe()
+        return await found if inspect.isawaitable(found) else found
+    except Exception as why:
+        raise DefinitionInvalid(f"the probe failed with {describe(why)}; mend it, and check again") from why
 
 
 def is_a(value: object, kind: type) -> bool:

@@ -119,7 +119,7 @@ class _Suite:
         times: Times,
     ) -> None:
         self.tool, self.probe, self.result_bytes, self.times = tool, probe, result_bytes, times
-        self.name = getattr(tool.definition, "name", type(tool).__name__)
+        self.name = type(tool).__name__  # until its definition says another
         self.given, self.slow = arguments, slow
         self.why_not = NO_ARGUMENTS
         self.runs = Runs(times.grace_seconds)
@@ -163,10 +163,12 @@ class _Suite:
 
     def _definition(self) -> tuple[dict[str, Any] | None, Finding]:
         rule = "definition"
-        first, second = self.tool.definition, self.tool.definition
         try:
-            schema = loads(first.schema)
-        except (JsonInvalid, TypeError) as why:
+            first, second = self.tool.definition, self.tool.definition
+            self.name, schema = first.name, loads(first.schema)
+        except Exception as why:  # noqa: BLE001 - foreign code
+            if not isinstance(why, JsonInvalid):
+                return None, broken(rule, f"it has none that can be read: {describe(why)}")
             return None, broken(rule, f"its schema is not JSON text ({why})")
         if not isinstance(schema, dict) or schema.get("type", "object") != "object":
             return None, broken(rule, "its schema does not describe an object; arguments are one JSON object")
@@ -194,6 +196,8 @@ class _Suite:
             return None, broken(rule, f"it refused the arguments that were given: {why}")
         except Exception as why:  # noqa: BLE001 - foreign code
             return None, broken(rule, f"it raised {describe(why)} for arguments that fit its schema")
+        if not (is_a(first, Prepared) and is_a(turned, Prepared)):
+            return None, broken(rule, f"its prepare gave a {type(first).__name__}, not a Prepared")
         if (first.digest, first.canonical) != (turned.digest, turned.canonical):
             return first, broken(rule, "the same arguments in another order have another digest")
         return first, holds(rule, "arguments that fit are taken, in any order")
