@@ -129,6 +129,18 @@ class App:
                 ) from why
         return SqliteStore(path)
 
+    def keep_reserve(self, given: str | None, /) -> bool:
+        """Whether room is kept beside the store for a pruning on a full disk; makes it where there is plenty."""
+        from fencepost.stores.sqlite.reserve import keep_reserve
+
+        return keep_reserve(self.store_path(given))
+
+    def give_up_reserve(self, given: str | None, /) -> bool:
+        """Whether there was such room; it is free now."""
+        from fencepost.stores.sqlite.reserve import give_up_reserve
+
+        return give_up_reserve(self.store_path(given))
+
     def agent(self, source: Source, /) -> Agent:
         """The agent of that source. Raises DefinitionInvalid."""
         agent = self._made(source)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import random
 import time
+from pathlib import Path
 
 import apsw
 import pytest
 
 from fencepost import Agent, Limits, ScriptedModel, run_task, tool
+from fencepost.app import App
+from fencepost.cli.program import run_program
+from fencepost.core.errors import StoreFull
 from fencepost.models.scripted import call, calls, say
 from fencepost.service.checkup import ROOM_LEAST, said_of_room
 from fencepost.stores.sqlite import SqliteStore
-from tests.cli.conftest import Command
+from fencepost.stores.sqlite.reserve import RESERVE_BYTES, give_up_reserve, keep_reserve, reserve_of
+from tests.cli.conftest import Command, Done
 
 DAY = 86_400.0
 DAMAGES = 40
@@ -107,6 +114,46 @@ def test_what_is_no_age_or_size_is_refused(fencepost: Command, option: str, give
     assert done.code == 2
     assert said in done.err
     assert len(fencepost("list", "--json").document["tasks"]) == 1
+
+
+def test_pruning_a_full_disk_uses_the_room_that_an_earlier_pruning_kept(
+    fencepost: Command,
+) -> None:
+    class FullDisk(App):
+        def open_store(self, given: str | None, /, *, create: bool) -> SqliteStore | None:
+            if reserve_of(fencepost.store).exists() or not fencepost.store.exists():
+                raise StoreFull("there is no room left")
+            return super().open_store(given, create=create)
+
+    def full(*arguments: str) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run_program(arguments, FullDisk(fencepost.environment), out, err)
+        return Done(code, out.getvalue(), err.getvalue())
+
+    ended(fencepost, "task-old", days_ago=31)
+    assert fencepost("prune", "--dry-run").code == 0
+    assert not reserve_of(fencepost.store).exists()
+    assert fencepost("prune", "--older-than", "never").code == 0
+    assert reserve_of(fencepost.store).stat().st_size == RESERVE_BYTES
+    done = full("prune")
+    assert (done.code, done.err) == (0, "The disk is full: the room that is kept for this was used.\n")
+    assert "1 task went" in done.out
+    for file in fencepost.folder.glob("store.db*"):
+        file.unlink()
+    assert full("prune").code == 7
+
+
+def test_a_reserve_is_made_once_for_its_owner_alone_and_given_up_once(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    assert not give_up_reserve(store)
+    assert keep_reserve(store)
+    assert keep_reserve(store)
+    assert reserve_of(store).stat().st_mode & 0o777 == 0o600
+    assert reserve_of(store).stat().st_blocks * 512 >= RESERVE_BYTES, "a file with holes keeps no room"
+    assert give_up_reserve(store)
+    assert not give_up_reserve(store)
+    assert not keep_reserve(tmp_path / "missing" / "store.db")
 
 
 def test_doctor_finds_nothing_wrong_with_a_sound_store(fencepost: Command) -> None:

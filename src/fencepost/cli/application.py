@@ -160,6 +160,14 @@ class Application(Protocol):
         """The store; without `create`, None where there is none yet. Raises StoreFailed."""
         ...
 
+    def keep_reserve(self, given: str | None, /) -> bool:
+        """Whether room is kept beside the store for a pruning on a full disk; makes it where there is plenty."""
+        ...
+
+    def give_up_reserve(self, given: str | None, /) -> bool:
+        """Whether there was such room; it is free now."""
+        ...
+
     def agent(self, source: Source, /) -> Agent:
         """The agent of that source. Raises DefinitionInvalid."""
         ...

@@ -68,6 +68,14 @@ class Desk:
         """Where the store is, or would be."""
         return self.app.store_path(self._given)
 
+    def keep_reserve(self) -> bool:
+        """Whether room is kept beside the store for a pruning on a full disk."""
+        return self.app.keep_reserve(self._given)
+
+    def give_up_reserve(self) -> bool:
+        """Whether there was such room; it is free now."""
+        return self.app.give_up_reserve(self._given)
+
     async def close(self) -> None:
         """Settle and release the store."""
         if self._store is not None:

@@ -59,12 +59,20 @@ async def prune(
     """
     from fencepost.cli.documents import tombstone_document
     from fencepost.cli.text import size
+    from fencepost.core.errors import StoreFull
     from fencepost.service.retention import prune as prune_tasks
 
-    store = desk.store()
-    done = await prune_tasks(store, older_than=older_than, keep_bytes=keep_bytes, dry_run=dry_run)
+    try:
+        done = await prune_tasks(desk.store(), older_than=older_than, keep_bytes=keep_bytes, dry_run=dry_run)
+    except StoreFull:
+        if not desk.give_up_reserve():
+            raise
+        done = await prune_tasks(desk.store(), older_than=older_than, keep_bytes=keep_bytes, dry_run=dry_run)
+        desk.err.line("The disk is full: the room that is kept for this was used.")
     if compact and not dry_run:
-        await store.compact()
+        await desk.store().compact()
+    if not dry_run:
+        desk.keep_reserve()
     if desk.json:
         desk.show({
             "pruned": [tombstone_document(stone) for stone in done.tombstones],
