@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from fencepost import Agent, CallContext, Reconciled, ToolFailed, tool
 from fencepost.core.messages import ToolDefinition
+from fencepost.models.scripted import call, calls, say
 from fencepost.ports import Prepared
-from tests.chaos.good import add, agent_of, lines, put
+from fencepost.testing.chaos.script import StepModel
+from tests.chaos.good import LIMITS, add, agent_of, lines, put
 
 _numbers = itertools.count(1)
 _background: set[asyncio.Task[None]] = set()
@@ -226,6 +228,39 @@ async def fails_honestly(text: str) -> str:
     raise ToolFailed("the label printer is out of paper")
 
 
+@tool(effect="idempotent")
+async def refuses_its_own_key(text: str, context: CallContext) -> str:
+    """Takes a second start with the same key for a mistake."""
+    if lines(context.key.replace("/", "_")):
+        raise ToolFailed("this was done before")
+    await asyncio.sleep(0)
+    put(context.key, text)
+    return "done"
+
+
+@tool(effect="idempotent", parallel=True)
+async def counts_side_by_side(text: str) -> str:
+    """Adds a line at each start; beside another call nobody sees whose it is."""
+    add("side-by-side", text)
+    await asyncio.sleep(0.01)
+    return "counted"
+
+
+@tool(effect="read")
+async def ends_with_a_child(text: str) -> str:
+    """Ends the process and leaves a child that holds what it inherited."""
+    if os.fork() == 0:
+        time.sleep(2)  # noqa: ASYNC251 - the fault
+        os._exit(0)
+    os._exit(4)
+
+
+def side_by_side() -> Agent:
+    """Two calls of one tool in one reply."""
+    replies = [calls(*(call("counts_side_by_side", id=name, text=name) for name in ("a", "b"))), say("done")]
+    return Agent("beside", StepModel(replies), LIMITS, tools=(counts_side_by_side,))
+
+
 FAULTS: dict[str, tuple[str, Any]] = {
     "idempotency_key": ("ignores_its_key", ignores_its_key),
     "cancel_swallowed": ("swallows_cancel", swallows_cancel),
@@ -241,6 +276,8 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "reconcile, of what was not": ("never_pays", never_pays),
     "reconcile, that fails": ("cannot_look", cannot_look),
     "raises": ("raises_an_alarm", raises_an_alarm),
+    "same_end": ("refuses_its_own_key", refuses_its_own_key),
+    "process, ended with a child": ("ends_with_a_child", ends_with_a_child),
     "process, ended": ("exits_the_process", exits_the_process),
     "process, hung": ("hangs_when_asked_to_end", hangs_when_asked_to_end),
 }

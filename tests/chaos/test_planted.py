@@ -23,6 +23,14 @@ def test_a_planted_fault_is_found_and_named(fault: str) -> None:
     assert any(f" {tool}(" in line for line in found.journal), "the journal does not show the call"
 
 
+def test_an_effect_that_nobody_can_pin_to_a_call_is_seen_in_the_world() -> None:
+    report = chaos(planted.side_by_side)
+    assert {found.rule for found in report.findings} == {"same_world"}
+    (found,) = report.findings
+    assert '"side-by-side": "a\\nb\\na\\nb\\n"' in found.says
+    assert "counts_side_by_side" in found.says
+
+
 def test_a_tool_that_fails_as_it_should_is_no_fault() -> None:
     report = chaos(lambda: good.agent_of(planted.fails_honestly))
     assert report.findings == ()

@@ -8,6 +8,21 @@ from fencepost.cli.exits import Exit
 from tests.cli.conftest import ROOT, Command
 
 GOOD = f"{ROOT}/tests/chaos/good.py:agent"
+IN_MEMORY = """
+from fencepost import Agent, Limits, ScriptedModel, tool
+
+labels = []
+
+@tool(effect="idempotent")
+async def label(text: str) -> str:
+    labels.append(text)
+    return "labelled"
+
+def labels_set():
+    return labels
+
+agent = Agent("labeler", ScriptedModel([]), Limits(steps=3), tools=(label,))
+"""
 
 
 def script(folder: Path, *lines: str) -> str:
@@ -23,6 +38,31 @@ def test_an_agent_that_holds_ends_with_0_and_each_run_is_told(fencepost: Command
     assert done.code == Exit.OK, done.out + done.err
     assert "runs of planted (4 commits and 1 calls each): everything holds." in done.out
     assert "the process died just before commit 1" in done.err
+
+
+def test_a_fault_is_told_with_its_tool_what_was_done_and_the_journal(
+    fencepost: Command, tmp_path: Path
+) -> None:
+    lines = script(tmp_path, '{"calls": [{"name": "label", "arguments": {"text": "urgent"}}]}', '"done"')
+    careless = f"{ROOT}/examples/rehearse.py:careless"
+    done = fencepost("chaos", careless, "--script", lines)
+    assert done.code == Exit.FAILED
+    assert "1. label, idempotency_key: label is declared" in done.out
+    assert "seen when the process died just before commit 4" in done.out
+    assert "7 CallStarted call 1.0 start 2" in done.out
+    assert "runs of labeler (5 commits and 1 calls each): 1 rules do not hold." in done.out
+
+
+def test_a_probe_is_what_the_world_is(fencepost: Command, tmp_path: Path) -> None:
+    agents = tmp_path / "agents.py"
+    agents.write_text(IN_MEMORY, encoding="utf-8")
+    lines = script(tmp_path, '{"calls": [{"name": "label", "arguments": {"text": "urgent"}}]}', '"done"')
+    given = ("chaos", f"{agents}:agent", "--script", lines)
+    assert fencepost(*given).code == Exit.OK, "files say nothing about a list in memory"
+    done = fencepost(*given, "--probe", f"{agents}:labels_set", "--json")
+    assert [(found["tool"], found["rule"]) for found in done.document["findings"]] == [
+        ("label", "idempotency_key")
+    ]
 
 
 def test_a_script_that_leads_to_no_answer_is_told_as_a_note(fencepost: Command, tmp_path: Path) -> None:

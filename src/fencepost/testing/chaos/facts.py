@@ -106,7 +106,8 @@ class Problem(Struct, frozen=True):
 class Seen(Struct, frozen=True):
     """What one rehearsal showed. `comparable` says that it must have led where an undisturbed run leads.
 
-    `calls` are the names of the tools that were asked for, by call.
+    `calls` are the names of the tools that were asked for, by call, and `statuses` how those calls ended that came to
+    an end of their own.
     """
 
     plan: Plan
@@ -118,6 +119,7 @@ class Seen(Struct, frozen=True):
     comparable: bool
     journal: tuple[str, ...]
     calls: dict[str, str]
+    statuses: dict[str, str]
     runs: tuple[Ran, ...]
     problems: tuple[Problem, ...]
 

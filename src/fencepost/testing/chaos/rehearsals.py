@@ -38,6 +38,10 @@ from fencepost.testing.chaos.trial import BLOCK_SECONDS, rehearse
 TRIAL_SECONDS = 20.0
 # A body with more awaits is disturbed at the first ones; the later ones are like them.
 PAUSES_MOST = 3
+# What follows from other rules; said only of a tool of which nothing closer is known.
+CONSEQUENCES = frozenset({"same_world", "same_end"})
+# How often a silent rehearsal is looked at. Seconds.
+LOOK_SECONDS = 0.25
 PROMPT = "rehearse"
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: orphans of our children become our children
 
@@ -173,28 +177,27 @@ class _Rehearsals:
 
     def compare(self, undisturbed: Seen, seen: Seen) -> None:
         """What a death changed that it must not change."""
-        if not seen.comparable:
+        if not seen.comparable or seen.problems:  # where a problem was seen, it is known why
             return
         if (seen.state, seen.reason) != (undisturbed.state, undisturbed.reason):
-            self._keep(
-                "same_end",
-                "",
-                f"the task ends {seen.state} ({seen.reason}) instead of {undisturbed.state} ({undisturbed.reason})",
-                seen.plan,
-                seen.journal,
+            says = f"the task ends {seen.state} ({seen.reason}) instead of {undisturbed.state} ({undisturbed.reason})"
+            self._keep("same_end", _cut_tool(seen), says, seen.plan, seen.journal)
+        elif other := [
+            c for c, status in seen.statuses.items() if undisturbed.statuses.get(c, status) != status
+        ]:
+            tool, was, now = seen.calls[other[0]], undisturbed.statuses[other[0]], seen.statuses[other[0]]
+            says = (
+                f"a call of {tool} ends {now} instead of {was} when it is started again after a crash; to the same key"
+                " it should answer the same"
             )
+            self._keep("same_end", tool, says, seen.plan, _shown(seen, tool))
         elif self._same_world and seen.world != undisturbed.world:
-            tool = _tool_of(seen)
-            if seen.problems or any(known == tool for _, known in self._found):
-                return  # it is known why
-            self._keep(
-                "same_world",
-                tool,
+            tool = _cut_tool(seen)
+            says = (
                 f"the world is another one than after an undisturbed run: {seen.world:.{WORLD_CHARS}} instead of"
-                f" {undisturbed.world:.{WORLD_CHARS}}; the last call at work was one of {tool or 'no tool'}",
-                seen.plan,
-                seen.journal,
+                f" {undisturbed.world:.{WORLD_CHARS}}; the call that was cut was one of {tool or 'no tool'}"
             )
+            self._keep("same_world", tool, says, seen.plan, seen.journal)
 
     def broken(self, broken: Broken) -> None:
         """Keep what ended or hung the process."""
@@ -213,7 +216,12 @@ class _Rehearsals:
             self.broken(broken)
             self._notes.append("an undisturbed run does not hold, so nothing else was tried")
         commits, calls = (0, 0) if undisturbed is None else (undisturbed.commits, len(undisturbed.runs))
-        found = tuple(self._found.values())
+        named = {tool for rule, tool in self._found if rule not in CONSEQUENCES}
+        found = tuple(
+            each
+            for (rule, tool), each in self._found.items()
+            if rule not in CONSEQUENCES or tool not in named
+        )
         return Report(self._make().name, self._trials, commits, calls, found, tuple(self._notes))
 
     def _keep(self, rule: str, tool: str, says: str, plan: Plan, journal: tuple[str, ...]) -> None:
@@ -233,7 +241,7 @@ def _shown(seen: Seen, tool: str) -> tuple[str, ...]:
     return seen.journal[: about[-1]] if about else seen.journal
 
 
-def _tool_of(seen: Seen) -> str:
+def _cut_tool(seen: Seen) -> str:
     """The tool of the call that was cut, or was started twice."""
     if seen.plan.tool:
         return seen.plan.tool
@@ -289,9 +297,15 @@ def _listen(reading: int, child: int, plan: Plan, seconds: float) -> Seen | Brok
     """The result of the child; what it says before is kept, for the case that it does not end well."""
     deadline, data, last = time.monotonic() + seconds, b"", ""
     journal: list[str] = []
+    ended = False
     while True:
         left = deadline - time.monotonic()
-        ready = select.select([reading], [], [], max(0.0, left))[0]
+        ready = select.select([reading], [], [], min(LOOK_SECONDS, max(0.0, left)))[0]
+        if not ready and not ended and left > 0:
+            ended = _has_ended(
+                child
+            )  # then what it said is in the pipe, which a process it left may hold open
+            continue
         chunk = os.read(reading, 65536) if ready else b""
         data += chunk
         *lines, data = data.split(b"\n")
@@ -307,7 +321,7 @@ def _listen(reading: int, child: int, plan: Plan, seconds: float) -> Seen | Brok
                 journal.append(words.removeprefix(JOURNAL))
             else:
                 last = words
-        if ready and not chunk:
+        if not chunk and (ready or ended):
             status = _bury(child)
             how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
             return Broken(plan, f"the process ended {how}", last, tuple(journal))
@@ -316,6 +330,10 @@ def _listen(reading: int, child: int, plan: Plan, seconds: float) -> Seen | Brok
                 os.killpg(child, signal.SIGKILL)  # the group that the child made for itself
             _bury(child)
             return Broken(plan, f"the rehearsal did not end within {seconds:g} s", last, tuple(journal))
+
+
+def _has_ended(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _bury(child: int) -> int:

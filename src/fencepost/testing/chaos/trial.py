@@ -79,7 +79,7 @@ async def rehearse(
             await stage.store.intervene(TENANT, TASK, PERSON, _answers(stage))
     await _ended(stage, mine)
     entries = await stage.store.entries(TENANT, TASK)
-    _judge(stage, mine, entries, row=row, spoilt=model.faults > 0)
+    judge(stage, mine, entries, row=row, spoilt=model.faults > 0)
     return Seen(
         plan,
         row.state.value,
@@ -90,6 +90,7 @@ async def rehearse(
         _comparable(stage, mine, entries),
         tuple(line_of(entry) for entry in entries),
         _asked(entries),
+        _statuses(entries),
         tuple(stage.runs),
         tuple(stage.problems),
     )
@@ -166,7 +167,11 @@ def _comparable(stage: Stage, agent: Agent, entries: tuple[Entry, ...]) -> bool:
 # -- judging
 
 
-def _judge(stage: Stage, agent: Agent, entries: tuple[Entry, ...], *, row: TaskRow, spoilt: bool) -> None:
+def judge(stage: Stage, agent: Agent, entries: tuple[Entry, ...], *, row: TaskRow, spoilt: bool) -> None:
+    """Everything that does not hold of one rehearsal is in the stage's problems; processes it left are ended.
+
+    `spoilt` says that the planned fault of a reply was met.
+    """
     for ran in stage.runs:
         _judge_call(stage, ran, agent)
     _judge_keys(stage)
@@ -269,6 +274,11 @@ def _asked(entries: tuple[Entry, ...]) -> dict[str, str]:
     """The name of the tool each call asked for, by call."""
     replies = [entry.body for entry in entries if isinstance(entry.body, Replied)]
     return {f"{reply.step}.{at}": call.name for reply in replies for at, call in enumerate(reply.calls)}
+
+
+def _statuses(entries: tuple[Entry, ...]) -> dict[str, str]:
+    ends = [entry.body for entry in entries if isinstance(entry.body, CallEnded)]
+    return {f"{end.step}.{end.position}": end.status.value for end in ends}
 
 
 def _open_calls(entries: tuple[Entry, ...]) -> list[str]:
