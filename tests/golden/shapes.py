@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from fencepost import (
     ModelProfile,
     ModelRequest,
     OutcomeUnknown,
+    Reconciled,
+    Recovery,
     Reply,
     ScriptedModel,
     ToolCall,
@@ -34,6 +36,7 @@ from fencepost import (
     run_task,
     tool,
 )
+from fencepost.core.entries import Opened
 from fencepost.core.messages import ToolDefinition
 from fencepost.ports import Authorization
 from fencepost.service import tasks
@@ -42,6 +45,7 @@ from fencepost.testing import answer, call, calls, say
 from fencepost.testing.pauses import Crashed, Pauses, Place, crash
 
 TASK = "task-golden"
+TIDY = "Keep the store tidy."
 # When all of it happens. Seconds since 1970.
 MOMENT = 1_750_000_000.0
 TINY_SECONDS = 0.02
@@ -102,6 +106,7 @@ async def big() -> str:
 
 
 TOOLS = (stock, peek, order, ship, slow, big)
+NARROW = ModelProfile("golden", input_nano=3, output_nano=15, max_output_tokens=256, context_tokens=2500)
 PROFILE = ModelProfile("golden", input_nano=3, output_nano=15, max_output_tokens=256)
 
 
@@ -228,10 +233,109 @@ async def long() -> tuple[Entry, ...]:
     return (await run(made, "Count.", store=a_store())).entries
 
 
+class Till:
+    """A write tool whose operations have names, and which can say afterwards what became of each."""
+
+    def __init__(self, **verdicts: str) -> None:
+        lost = dict(verdicts)
+
+        async def said(key: str, arguments: Mapping[str, Any]) -> Reconciled:
+            name = str(arguments["name"])
+            return Reconciled(verdicts[name], {"paid": name} if verdicts[name] == "happened" else None)
+
+        @tool(effect="write", operation_key=lambda given: f"pay {given['name']}", reconcile=said)
+        async def pay(name: str) -> dict[str, str]:
+            """Pay somebody; the first time the line goes dead."""
+            if lost.pop(name, ""):
+                raise OutcomeUnknown("the line went dead")
+            return {"paid": name}
+
+        self.pay = pay
+
+
+async def reconciled() -> tuple[Entry, ...]:
+    """The tool itself says what became of lost writes; the same operation again takes what it brought."""
+    till = Till(ann="did_not_happen", bob="happened")
+    script = [
+        calls(call("pay", name="ann"), call("pay", name="bob")),
+        calls(call("pay", name="ann")),
+        say("Paid."),
+    ]
+    limits = Limits(steps=5)
+    return (await run(agent(script, tools=(till.pay,), limits=limits), "Pay.", store=a_store())).entries
+
+
+async def accepted() -> tuple[Entry, ...]:
+    """An operator accepts a changed definition while the task waits, and it goes on with that."""
+    store = a_store()
+    script = [calls(call("order", item="a")), say("Ordered.")]
+    before = by_step(script, boundary=AllowAll(order="ask"))
+    await run(before, "Order.", store=store)
+    after = by_step(script, boundary=AllowAll(order="ask"), instructions=TIDY)
+    await tasks.accept_definition(store, TASK, after, by="local/boss")
+    await tasks.decide_approval(store, TASK, "1.0", approve=True, by="local/boss")
+    return (await resume(after, TASK, store=store)).entries
+
+
+async def released() -> tuple[Entry, ...]:
+    """A worker shuts down while it asks the model, and another one goes on."""
+    store = a_store()
+
+    async def waits(request: ModelRequest) -> Reply:
+        running.cancel()
+        await asyncio.Event().wait()
+        return say("never")
+
+    made = dataclasses.replace(agent([]), model=FunctionModel(waits, profile=PROFILE))
+    running = asyncio.create_task(run(made, "Wait.", store=store))
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    return (await resume(by_step([say("Done.")]), TASK, store=store)).entries
+
+
+async def elided() -> tuple[Entry, ...]:
+    """Old results are left out, so that the requests fit what the model takes."""
+    script: list[Any] = [calls(call("big"), usage=None) for _ in range(4)]
+    script = [*script, calls(call("stock", item="a"), usage=None), say("Enough.")]
+    recovery = Recovery(repeats=9)
+    made = agent(script, limits=Limits(steps=9, result_bytes=2000), recovery=recovery)
+    made = dataclasses.replace(made, model=ScriptedModel(script, profile=NARROW))
+    return (await run(made, "Read.", store=a_store())).entries
+
+
 SHAPES: dict[str, Callable[[], Awaitable[tuple[Entry, ...]]]] = {
     shape.__name__: shape
-    for shape in (reads, approvals, crashed, cancelled, parallel, cited, unknown, failing, long)
+    for shape in (
+        reads,
+        approvals,
+        crashed,
+        cancelled,
+        parallel,
+        cited,
+        unknown,
+        failing,
+        reconciled,
+        accepted,
+        released,
+        elided,
+        long,
+    )
 }
+
+
+def profile_of(name: str) -> ModelProfile:
+    """The profile of the model that a shape asks."""
+    return NARROW if name == "elided" else PROFILE
+
+
+def agent_of(name: str, opened: Opened) -> Agent:
+    """The agent that a shape is of, in the end, with a model that has nothing to say."""
+    more: dict[str, Any] = {"answer": opened.answer, "limits": opened.limits, "recovery": opened.recovery}
+    if name == "reconciled":
+        more["tools"] = (Till().pay,)
+    if name == "accepted":
+        more["instructions"] = TIDY
+    return dataclasses.replace(agent([], **more), model=ScriptedModel([], profile=profile_of(name)))
 
 
 def main(folder: Path) -> None:
@@ -241,7 +345,7 @@ def main(folder: Path) -> None:
             continue
         path = folder / f"{name}.jsonl"
         if not path.exists():
-            path.write_bytes(write_journal(TASK, asyncio.run(shape()), PROFILE))  # type: ignore[arg-type]
+            path.write_bytes(write_journal(TASK, asyncio.run(shape()), profile_of(name)))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from fencepost.core.errors import StoreCorrupt, StoreNewer
 from fencepost.core.state import State, fold
 from fencepost.service.replay.files import read_journal, readable_part, write_journal
 from fencepost.service.replay.replaying import replay
-from tests.golden.shapes import PROFILE, SHAPES, TASK, by_step
+from tests.golden.shapes import PROFILE, SHAPES, TASK, agent_of
 
 FILES = sorted(Path(__file__).parent.glob("v1/*.jsonl"))
 # How each of them ended, and the digest of what it folds to.
@@ -106,8 +106,7 @@ async def test_a_journal_of_now_replays_to_its_chain_with_its_agent(name: str) -
     entries = await SHAPES[name]()
     opened = entries[0].body
     assert isinstance(opened, Opened)
-    made = by_step([], answer=opened.answer, limits=opened.limits)
-    found = await asyncio.to_thread(replay, entries, made)
+    found = await asyncio.to_thread(replay, entries, agent_of(name, opened))
     assert found.difference is None, str(found.difference)
     assert found.chain == found.recorded == chain_of(entries)
     if name == "long":
