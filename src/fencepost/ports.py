@@ -441,7 +441,8 @@ class Store(Protocol):
         """Drop tasks that are over, longest over first, and keep a tombstone of each (contract 12.1).
 
         Those that ended `older_than` seconds ago or earlier go, and the oldest ones beyond `keep_bytes`; at most
-        `limit` in one transaction, so call it until it returns nothing. A task with a live child or fork stays.
+        `limit` in one transaction, and fewer when they are large, so call it until it returns nothing. A task
+        with a live child or fork stays.
         `tenant` None means all. Audit records and operation keys stay; an artifact goes with the last task that
         names it. `dry_run` says what would go.
         """

@@ -41,7 +41,7 @@ from fencepost.ports import (
 from fencepost.stores import rules
 from fencepost.stores.held import HeldTask
 from fencepost.stores.hooks import Hooks
-from fencepost.stores.retention import Bounds, Over, due
+from fencepost.stores.retention import BATCH_BYTES, Bounds, Over, due
 from fencepost.stores.rules import Operation
 
 _RUNNING = TaskState.RUNNING
@@ -277,7 +277,7 @@ class MemoryStore:
     ) -> tuple[Tombstone, ...]:
         """Drop tasks that are over, longest over first, and keep a tombstone of each."""
         self._pause("prune.before")
-        bounds = Bounds(tenant, older_than, keep_bytes, max(limit, 0))
+        bounds = Bounds(tenant, older_than, keep_bytes, max(limit, 0), None if dry_run else BATCH_BYTES)
         with self._lock:
             at = self._now()
             stored = 0 if keep_bytes is None else self._bytes(tenant)

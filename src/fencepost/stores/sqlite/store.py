@@ -38,7 +38,7 @@ from fencepost.ports import (
 )
 from fencepost.stores import rules
 from fencepost.stores.hooks import Hooks
-from fencepost.stores.retention import Bounds
+from fencepost.stores.retention import BATCH_BYTES, Bounds
 from fencepost.stores.sqlite import pruning, transactions
 from fencepost.stores.sqlite import statements as sql
 from fencepost.stores.sqlite.connection import BUSY_SECONDS, Opener
@@ -286,7 +286,7 @@ class SqliteStore:
 
         What is freed is used again by the file, which does not shrink; `compact` makes it smaller.
         """
-        bounds = Bounds(tenant, older_than, keep_bytes, max(limit, 0))
+        bounds = Bounds(tenant, older_than, keep_bytes, max(limit, 0), None if dry_run else BATCH_BYTES)
         if dry_run:
             return self._read(
                 lambda db: tuple(one for _, one in pruning.due(db, bounds, at=self._now())), together=True
