@@ -27,7 +27,7 @@ from typing import Any
 from bench.measure import finish, median, rounds, table
 from fencepost import tool
 from fencepost.ports import CallContext
-from fencepost.tools.process import ProcessTool
+from fencepost.tools.function import FunctionTool
 
 CONTEXT = CallContext("t1", "local", "me", step=1, position=0, start=1, key="t1:1.0", seconds=60.0)
 MEGABYTE = 1_000_000
@@ -61,11 +61,9 @@ def hangs(port: int) -> None:
     time.sleep(60)
 
 
-def isolated(function: Callable[..., Any]) -> ProcessTool:
+def isolated(function: Callable[..., Any]) -> FunctionTool:
     """The function as a process tool without a spare."""
-    made = tool(effect="read", isolation="process")(function)
-    assert isinstance(made, ProcessTool)
-    return made
+    return tool(effect="read", isolation="process")(function)
 
 
 async def timed(call: Callable[[], Awaitable[Any]]) -> float:
@@ -80,13 +78,13 @@ def ask(named: Any, n: int) -> Callable[[], Awaitable[Any]]:
     return lambda: named.run(named.prepare(f'{{"n":{n}}}'), CONTEXT)
 
 
-async def warm(named: ProcessTool, n: int) -> float:
+async def warm(named: FunctionTool, n: int) -> float:
     """Seconds of a call with a spare."""
     await named.warm()
     return await timed(ask(named, n))
 
 
-async def killed(named: ProcessTool) -> float:
+async def killed(named: FunctionTool) -> float:
     """Seconds from a cancel until the whole tree is gone."""
     begun = asyncio.Event()
 

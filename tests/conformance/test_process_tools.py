@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fencepost import Limits, StopReason, TaskState, tool
+from fencepost import Limits, StopReason, TaskState, Tool, tool
 from fencepost.models.scripted import call, calls, say
 from fencepost.service import tasks
-from fencepost.tools.process import ProcessTool
 from tests.conformance import killable
 from tests.conformance.stage import HUNG_SECONDS, Script, Stage, held, results, said
 
@@ -42,12 +41,11 @@ class Listener:
     def asks(self) -> Script:
         return [calls(call("act", n=1, port=self.port, effects=str(self.stage.effects.path))), say("done")]
 
-    async def act(self, body: str, effect: Any, *, parallel: bool = False) -> ProcessTool:
+    async def act(self, body: str, effect: Any, *, parallel: bool = False) -> Tool:
         """The tool, with a child that is warm, so that its body begins well before any deadline."""
         act = tool(name="act", effect=effect, parallel=parallel, description="does it", isolation="process")(
             BODIES[body]
         )
-        assert isinstance(act, ProcessTool)
         async with asyncio.timeout(HUNG_SECONDS):
             await act.warm()
         return act

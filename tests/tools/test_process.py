@@ -38,6 +38,13 @@ def run(named: FunctionTool, **arguments: Any) -> Any:
     return named.run(named.prepare(msgspec.json.encode(arguments).decode()), CONTEXT)
 
 
+def a_tool() -> ProcessTool:
+    """A tool without a spare."""
+    made = tool(isolation="process")(killable.Shelf.book)
+    assert isinstance(made, ProcessTool)
+    return made
+
+
 # --- what crosses --------------------------------------------------------------------------------------------
 
 
@@ -319,14 +326,17 @@ async def test_a_verdict_is_kept_on_a_machine_that_has_no_room_for_anything_else
 
 
 async def test_a_call_for_which_no_process_can_be_started_fails_and_nothing_ran() -> None:
-    named = tool(isolation="process")(killable.Shelf.book)
+    named = a_tool()
     with no_descriptors(), pytest.raises(ToolFailed, match="nothing ran: no process could be started"):
         await run(named, n=1)
 
 
-async def test_a_direct_call_has_a_deadline_of_its_own() -> None:
+async def test_a_direct_call_has_a_deadline_of_its_own_and_a_spare_waits_for_the_next() -> None:
+    assert isinstance(killable.sits, ProcessTool)
     with pytest.raises(TimeoutError):
         await killable.sits()
+    await asyncio.sleep(0)
+    assert [spare.here for spare in killable.sits.spare._waiting] == [True]
 
 
 VICTIM = """
@@ -409,8 +419,7 @@ async def test_without_namespaces_a_tree_is_found_by_its_mark(listener: Listener
 
 
 async def test_a_spare_that_died_costs_its_call_nothing() -> None:
-    named = tool(isolation="process")(killable.Shelf.book)
-    assert isinstance(named, ProcessTool)
+    named = a_tool()
     await named.warm()
     spare = named.spare.taken()
     spare.kill()
@@ -419,8 +428,7 @@ async def test_a_spare_that_died_costs_its_call_nothing() -> None:
 
 
 async def test_a_spare_that_dies_while_it_is_asked_costs_its_call_nothing() -> None:
-    named = tool(isolation="process")(killable.Shelf.book)
-    assert isinstance(named, ProcessTool)
+    named = a_tool()
     await named.warm()
     spare = named.spare.taken()
     spare.channel.shutdown(1)  # it reads an end, and goes
@@ -429,8 +437,7 @@ async def test_a_spare_that_dies_while_it_is_asked_costs_its_call_nothing() -> N
 
 
 async def test_after_a_call_a_spare_waits_for_the_next_one() -> None:
-    named = tool(isolation="process")(killable.Shelf.book)
-    assert isinstance(named, ProcessTool)
+    named = a_tool()
     assert await run(named, n=1) == 2
     await asyncio.sleep(0)
     (spare,) = named.spare._waiting
@@ -448,8 +455,7 @@ def test_a_spare_that_nobody_asks_for_long_ends() -> None:
 
 
 async def test_a_tool_that_is_forgotten_leaves_no_spare() -> None:
-    named = tool(isolation="process")(killable.Shelf.book)
-    assert isinstance(named, ProcessTool)
+    named = a_tool()
     await named.warm()
     spare = named.spare.taken()
     named.spare.put(spare)

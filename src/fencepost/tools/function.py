@@ -200,6 +200,9 @@ class FunctionTool:
             return result
         return in_thread(self._function, values)
 
+    async def warm(self) -> None:
+        """Whatever makes the next call start fast is done; for a function in this process that is nothing."""
+
     def values(self, prepared: Prepared, context: CallContext | None, /) -> dict[str, Any]:
         """What the function is called with: the arguments, and the context where it asks for one."""
         if self._signature.context is None:

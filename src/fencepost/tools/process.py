@@ -95,13 +95,19 @@ class ProcessTool(FunctionTool):
                 if kind not in VERDICTS:
                     status = await child.gone(STATUS_SECONDS)
             finally:
-                child.kill()
-                await asyncio.shield(child.gone())
+                await self._ended(child)
             if kind is not Frame.READY:
-                # Not before: its imports would take the processor from the body, and its start delay the commit.
-                asyncio.get_running_loop().call_soon(self.spare.refill)
                 return self._settled(kind, payload, status)
         raise self._failed("nothing ran: its process ended before it could begin")
+
+    async def _ended(self, child: Child) -> None:
+        """Kill the child, wait until all of it is gone, and have the next one started soon."""
+        child.kill()
+        try:
+            await asyncio.shield(child.gone())
+        finally:
+            # Not before: its imports would take the processor from the body, and its start delay the commit.
+            asyncio.get_running_loop().call_soon(self.spare.refill)
 
     def _child(self) -> Child:
         try:
