@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
+import pytest
+
 from fencepost.cli.exits import Exit
-from tests.cli.conftest import ROOT, Command
+from tests.cli.conftest import PATIENCE, ROOT, Command
 
 GOOD = f"{ROOT}/tests/chaos/good.py:agent"
 IN_MEMORY = """
 from fencepost import Agent, Limits, ScriptedModel, tool
 
 labels = []
+print("imported")
 
 @tool(effect="idempotent")
 async def label(text: str) -> str:
@@ -22,6 +27,17 @@ def labels_set():
     return labels
 
 agent = Agent("labeler", ScriptedModel([]), Limits(steps=3), tools=(label,))
+"""
+WAITING = """
+import asyncio, os, pathlib
+from fencepost import Agent, Limits, ScriptedModel, tool
+
+@tool(effect="read")
+async def wait() -> str:
+    pathlib.Path(NUMBERS).write_text(str(os.getpid()))
+    await asyncio.sleep(60)
+
+agent = Agent("waiter", ScriptedModel([]), Limits(steps=3), tools=(wait,))
 """
 
 
@@ -60,6 +76,7 @@ def test_a_probe_is_what_the_world_is(fencepost: Command, tmp_path: Path) -> Non
     given = ("chaos", f"{agents}:agent", "--script", lines)
     assert fencepost(*given).code == Exit.OK, "files say nothing about a list in memory"
     done = fencepost(*given, "--probe", f"{agents}:labels_set", "--json")
+    assert "imported" in done.err
     assert [(found["tool"], found["rule"]) for found in done.document["findings"]] == [
         ("label", "idempotency_key")
     ]
@@ -88,3 +105,16 @@ def test_what_is_no_agent_script_or_probe_is_refused_before_anything_runs(
         assert done.code == Exit.USAGE, done.err
         assert says in done.err
         assert "commit" not in done.err
+
+
+def test_an_interrupt_ends_the_rehearsal_too(fencepost: Command, tmp_path: Path) -> None:
+    agents, numbers = tmp_path / "agents.py", tmp_path / "numbers"
+    os.mkfifo(numbers)
+    agents.write_text(f"NUMBERS = {str(numbers)!r}\n{WAITING}", encoding="utf-8")
+    lines = script(tmp_path, '{"calls": [{"name": "wait"}]}', '"done"')
+    running = fencepost.start("chaos", f"{agents}:agent", "--script", lines)
+    rehearsing = int(numbers.read_text(encoding="utf-8"))
+    running.send_signal(signal.SIGINT)
+    assert running.wait(PATIENCE) == Exit.INTERRUPTED
+    with pytest.raises(ProcessLookupError):
+        os.kill(rehearsing, 0)

@@ -5,6 +5,8 @@ Rule: the command only prints; what is tried, and how it is judged, is `fencepos
 
 from __future__ import annotations
 
+import contextlib
+import io
 from typing import Any
 
 import click
@@ -51,7 +53,15 @@ async def chaos(
         if not desk.json:
             desk.err.line((f"{told:4} {words}", "dim"))
 
-    report = desk.app.chaos(agent, script=script, prompt=prompt, probe=probe, seconds=seconds, tell=tell)
+    printed = io.StringIO()  # what the agent's module says while it is imported is no part of the result
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            report = desk.app.chaos(
+                agent, script=script, prompt=prompt, probe=probe, seconds=seconds, tell=tell
+            )
+    finally:
+        if printed.getvalue():
+            desk.err.line(("│ ", "dim"), printed.getvalue().rstrip("\n"))
     if desk.json:
         desk.show(_document(report))
     else:

@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -43,6 +44,7 @@ CONSEQUENCES = frozenset({"same_world", "same_end"})
 # How often a silent rehearsal is looked at. Seconds.
 LOOK_SECONDS = 0.25
 PROMPT = "rehearse"
+PR_SET_PDEATHSIG = 1  # linux/prctl.h: who rehearses does not outlive who asked for it
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: orphans of our children become our children
 
 
@@ -257,13 +259,20 @@ def _in_a_child(work: Callable[[Callable[[str], None]], Seen], plan: Plan, secon
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    child = os.fork()
+    with warnings.catch_warnings():
+        # A thread that holds a lock now would hold it for ever in the child, which uses nothing of it and is ended
+        # when its time is over.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         os.close(reading)
         _child(work, writing)
     os.close(writing)
     try:
         return _listen(reading, child, plan, seconds)
+    except BaseException:
+        _end(child)  # whoever interrupts us wants an end of this, too
+        raise
     finally:
         os.close(reading)
 
@@ -274,7 +283,9 @@ def _child(work: Callable[[Callable[[str], None]], Seen], writing: int) -> None:
     try:
         os.setsid()
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            libc = ctypes.CDLL(None)
+            libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
@@ -326,10 +337,16 @@ def _listen(reading: int, child: int, plan: Plan, seconds: float) -> Seen | Brok
             how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
             return Broken(plan, f"the process ended {how}", last, tuple(journal))
         if left <= 0:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)  # the group that the child made for itself
-            _bury(child)
+            _end(child)
             return Broken(plan, f"the rehearsal did not end within {seconds:g} s", last, tuple(journal))
+
+
+def _end(child: int) -> None:
+    """Kill the child with the group that it made for itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        _bury(child)
 
 
 def _has_ended(child: int) -> bool:
