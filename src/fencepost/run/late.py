@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fencepost.core.entries import CallEnded
-from fencepost.core.errors import StoreFailed
+from fencepost.core.errors import StoreFailed, TaskNotFound
 from fencepost.core.limits import Limits
 from fencepost.core.state import State
 from fencepost.ports import LateRecord, Lease, Store
@@ -51,6 +51,7 @@ class LateShelf:
         record = LateRecord(
             lease.tenant, lease.task, body.step, body.position, start, lease.epoch, status, body.content
         )
-        # A store that fails now has nobody to tell: the run went on without this result long ago.
-        with contextlib.suppress(StoreFailed):
+        # A store that fails now has nobody to tell: the run went on without this result long ago. And a task that
+        # was pruned meanwhile has nothing a result could stand beside.
+        with contextlib.suppress(StoreFailed, TaskNotFound):
             await self._store.record_late(record)
