@@ -8,7 +8,7 @@ import pytest
 
 from fencepost import Limits, MemoryStore, tool
 from fencepost.core.errors import StoreFailed
-from fencepost.ports import LateRecord, Lease
+from fencepost.ports import CallContext, LateRecord, Lease
 from fencepost.run.late import LateShelf
 from fencepost.run.perform import Call, Returned
 from fencepost.testing.facts import TENANT, held
@@ -20,7 +20,8 @@ async def look() -> str:
     return "seen"
 
 
-CALL = Call(1, 0, 1, "t-1:1.0", look, look.prepare("{}"), 1.0)
+CONTEXT = CallContext("t-1", TENANT, "ada", 1, 0, 1, "t-1:1.0", 1.0)
+CALL = Call(look, look.prepare("{}"), CONTEXT, "")
 
 
 def shelf(store: Any) -> LateShelf:
