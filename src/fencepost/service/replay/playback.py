@@ -276,7 +276,8 @@ class PlaybackTool:
             return self._real.operation_key(prepared)
         if isinstance(body, CallStarted):
             return body.operation or None
-        return "taken" if isinstance(body, CallEnded) else None
+        taken = isinstance(body, CallEnded) and self.definition.effect is not Effect.READ
+        return "taken" if taken else None
 
     async def run(self, prepared: Prepared, context: CallContext, /) -> Any:
         """What the call brought, in the order in which calls ended."""

@@ -18,6 +18,7 @@ from fencepost.core.closing import closing
 from fencepost.core.eliding import READ_ARTIFACT
 from fencepost.core.entries import (
     CHAIN_START,
+    ApprovalDecided,
     CallEnded,
     CallStarted,
     DefinitionAccepted,
@@ -25,6 +26,7 @@ from fencepost.core.entries import (
     EntryBody,
     ModelAsked,
     Opened,
+    OutcomeResolved,
     Stopped,
     encode_body,
     kind_of,
@@ -36,6 +38,7 @@ from fencepost.core.messages import ModelProfile
 from fencepost.core.state import State, resumed
 from fencepost.ports import Claimed, Lease, TaskRow
 from fencepost.run.agent import Agent
+from fencepost.run.foreign import describe
 from fencepost.run.live import Live
 from fencepost.run.loop import Run, World
 from fencepost.service.replay.difference import Difference, compare_bodies
@@ -186,6 +189,8 @@ class _Replaying:
         if isinstance(last, Stopped):  # a closing follows from the state: it is made again
             state = self._script.states[part.start]
             bodies = closing(state, last.reason, detail=last.detail, by=last.by)
+        else:
+            self._store.differ(self._unasked(part))
         for body in bodies:
             try:
                 self._store.take(body)
@@ -193,6 +198,18 @@ class _Replaying:
                 break
         if self._store.difference is None and self._script.at < part.end:
             self._ended_early("the closing")
+
+    def _unasked(self, part: Part) -> Difference | None:
+        """The first decision or outcome of this part that nobody was asked for."""
+        for at in range(part.start, part.end):
+            entry, state = self._script.entries[at], self._script.states[at]
+            body = entry.body
+            if isinstance(body, ApprovalDecided | OutcomeResolved):
+                open_asks = {(ask.step, ask.position) for ask in state.open_asks}
+                if (body.step, body.position) not in open_asks:
+                    said = f"nothing: nobody was asked about call {body.step}.{body.position}"
+                    return Difference(entry.seq, kind_of(body), "", kind_of(body), said)
+        return None
 
     # -- what was written by a run
 
@@ -204,12 +221,17 @@ class _Replaying:
             pass
         except NothingToAwait as why:
             self._ended_early(str(why))
+        except (AssertionError, LookupError, TypeError, ValueError) as why:
+            self._ended_early(
+                f"the run failed with {describe(why)} and"
+            )  # no run of ours wrote such a journal
         if self._store.difference is None and self._script.at < part.end:
             self._ended_early("the run")
 
     def _ended_early(self, what: str) -> None:
         entry = self._script.next
-        assert entry is not None
+        if entry is None:
+            return  # what failed is behind the end of the record
         self._store.differ(
             Difference(
                 entry.seq, kind_of(entry.body), "", kind_of(entry.body), f"nothing: {what} ended before it"
