@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from examples import storekeeper
 from fencepost.testing.chaos import chaos
 from tests.chaos import good
 
@@ -51,3 +52,10 @@ def test_each_rehearsal_has_a_folder_of_its_own_and_leaves_nothing_here() -> Non
     assert report.findings == ()
     assert report.trials > 10
     assert sorted(Path.cwd().iterdir()) == before
+
+
+def test_nothing_is_found_in_the_examples_and_their_own_models_are_asked() -> None:
+    report = chaos(lambda: storekeeper.agent, prompt="anvil")
+    assert report.findings == ()
+    assert report.notes == ()
+    assert (report.agent, report.calls) == ("storekeeper", 2)
