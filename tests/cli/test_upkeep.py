@@ -147,8 +147,10 @@ def test_pruning_a_full_disk_uses_the_room_that_an_earlier_pruning_kept(
 def test_a_reserve_is_made_once_for_its_owner_alone_and_given_up_once(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     assert not give_up_reserve(store)
+    assert not keep_reserve(store, room_least=2**62)
+    assert list(tmp_path.iterdir()) == []
     assert keep_reserve(store)
-    assert keep_reserve(store)
+    assert keep_reserve(store, room_least=2**62)
     assert reserve_of(store).stat().st_mode & 0o777 == 0o600
     assert reserve_of(store).stat().st_blocks * 512 >= RESERVE_BYTES, "a file with holes keeps no room"
     assert give_up_reserve(store)

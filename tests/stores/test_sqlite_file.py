@@ -596,3 +596,17 @@ async def test_a_row_that_cannot_be_read_stays_and_does_not_keep_others_from_bei
     changed(path, "UPDATE tasks SET reason = 'EATEN' WHERE number = 1")
     assert [stone.id for stone in await store.prune(None, older_than=0.0)] == ["t-2"]
     await store.close()
+
+
+async def test_a_store_that_another_process_writes_to_is_not_made_smaller_meanwhile(path: Path) -> None:
+    await written(path)
+    store = SqliteStore(path, busy_seconds=0.01)
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE").fetchall()
+    with pytest.raises(StoreBusy):
+        await store.compact()
+    other.execute("ROLLBACK").fetchall()
+    await store.compact()
+    assert (await store.row(TENANT, "t-1")).reason is StopReason.COMPLETED
+    other.close()
+    await store.close()

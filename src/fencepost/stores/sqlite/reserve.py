@@ -24,13 +24,13 @@ def reserve_of(path: Path) -> Path:
     return path.with_name(path.name + "-reserve")
 
 
-def keep_reserve(path: Path) -> bool:
-    """Whether the store has its reserve now; none is made where there is little room."""
+def keep_reserve(path: Path, *, room_least: int = ROOM_LEAST) -> bool:
+    """Whether the store has its reserve now; none is made where fewer bytes than `room_least` are free."""
     reserve = reserve_of(path)
     with contextlib.suppress(OSError):  # a store without a reserve is still a store
         if reserve.exists():
             return True
-        if shutil.disk_usage(path.parent).free < ROOM_LEAST:
+        if shutil.disk_usage(path.parent).free < room_least:
             return False
         descriptor = os.open(reserve, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY)
         try:
