@@ -136,3 +136,12 @@ def test_a_damaged_file_is_played_as_far_as_it_is_whole(fencepost: Command, tmp_
     assert done.code == 7
     assert "line 1 is not the heading of a journal file" in done.err
     assert fencepost("replay", str(tmp_path / "gone.jsonl")).code == 2
+
+
+def test_a_pruned_task_is_told_apart_from_one_that_never_was(fencepost: Command) -> None:
+    task = fencepost.run("plain").task
+    assert fencepost("prune", "--older-than", "0s").code == 0
+    done = fencepost("replay", task)
+    assert done.code == 5
+    assert "was pruned: its journal is gone" in done.err
+    assert "there is no task" in fencepost("replay", "task-other").err

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fencepost.cli.command import Desk, command
 from fencepost.core.entries import Entry, ModelAsked
-from fencepost.core.errors import StoreFailed
+from fencepost.core.errors import StoreFailed, TaskNotFound
 from fencepost.core.messages import ModelProfile
 from fencepost.service.reading import Damage
 
@@ -90,9 +90,19 @@ class Recorded(Struct, frozen=True):
 
 async def _read_store(desk: Desk, given: str) -> Recorded:
     from fencepost.service.reading import find_task, read_task
+    from fencepost.service.retention import find_tombstone
 
     store = desk.store()
-    reading = await read_task(store, await find_task(store, given))
+    try:
+        task = await find_task(store, given)
+    except TaskNotFound:
+        stone = await find_tombstone(store, given)
+        if stone is None:
+            raise
+        raise TaskNotFound(
+            f"task {stone.id} was pruned: its journal is gone, so it cannot be replayed"
+        ) from None
+    reading = await read_task(store, task)
     entries = reading.entries
     if reading.damage:  # what comes before the first hole is whole, and can be played
         entries = tuple(entry for entry in entries if entry.seq < reading.damage[0].seq)

@@ -78,7 +78,7 @@ async def read_task(store: Store, task: str, *, tenant: str = "local") -> Readin
     except (StoreCorrupt, StoreNewer):
         entries = ()
     else:
-        if len(entries) in (0, row.seq):  # a pruned task has none
+        if len(entries) == row.seq:
             return Reading(row, entries, late=late)
     entries, damage = await _one_by_one(store, tenant, row)
     return Reading(row, entries, damage, late)

@@ -8,6 +8,8 @@ from fencepost.core.eliding import ROOM_DENOMINATOR, ROOM_NUMERATOR
 from fencepost.core.entries import ContextElided, EntryBody, ModelAsked, Replied, Stopped
 from fencepost.core.lifecycle import StopReason
 from fencepost.core.messages import ModelProfile
+from fencepost.core.state import State
+from fencepost.service.replay.restoring import outside_ascii
 from fencepost.service.replay.script import Script
 
 # Bytes per token that a profile may state; the default first, because short journals fit several.
@@ -31,7 +33,8 @@ def profile_of(script: Script, name: str) -> ModelProfile:
         needs = [(_prompt(script, at, per_token), _left(script, at), body) for at, body in asked]
         most = max((body.reserved_tokens - prompt for prompt, _, body in needs), default=4096)
         if most > 0 and all(
-            body.reserved_tokens == prompt + min(most, left - prompt) for prompt, left, body in needs
+            _is_near(prompt + min(most, left - prompt), body, script.states[at])
+            for (prompt, left, body), (at, _) in zip(needs, asked, strict=True)
         ):
             told = [(p, body.reserved_tokens - p, body.reserved_nano) for p, _, body in needs]
             prices = (None, None) if unpriced else _prices([*told, *_charged(script)])
@@ -41,6 +44,11 @@ def profile_of(script: Script, name: str) -> ModelProfile:
                 name, per_token, most, *prices, calls_tools=calls_tools, context_tokens=context
             )
     return ModelProfile(name, input_nano=0, output_nano=0, calls_tools=calls_tools)
+
+
+def _is_near(reserved: int, body: ModelAsked, state: State) -> bool:
+    more = reserved - body.reserved_tokens
+    return more == 0 or 0 < more <= outside_ascii(state)
 
 
 def _prompt(script: Script, at: int, per_token: int) -> int:

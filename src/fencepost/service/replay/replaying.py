@@ -304,7 +304,7 @@ class _ReplayedRun(Run):
         if isinstance(body, CallEnded):
             tool = self.played.get(self.state.open[body.position].call.name)
             again = tool is not None and tool.runs_again
-        super().note(restored(body, self.script, results=not again))
+        super().note(restored(body, self.script, self.state, results=not again))
 
 
 def _task_of(entries: tuple[Entry, ...]) -> str:

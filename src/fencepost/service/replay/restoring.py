@@ -6,6 +6,8 @@ keeps cut. Everything else stays as the replay made it, so that it can differ.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from msgspec.structs import replace
 
 from fencepost.core.entries import (
@@ -15,9 +17,12 @@ from fencepost.core.entries import (
     CallEnded,
     CallStatus,
     EntryBody,
+    ModelAsked,
     OutcomeResolved,
     Replied,
 )
+from fencepost.core.messages import AssistantMessage, ToolMessage, UserMessage, bytes_of
+from fencepost.core.state import State
 from fencepost.service.replay.script import Script
 
 # The ends of calls that a tool or its deadline brought; all others are worded by the program itself.
@@ -31,7 +36,7 @@ _FROM_TOOLS = frozenset(
 )
 
 
-def restored(body: EntryBody, script: Script, *, results: bool) -> EntryBody:
+def restored(body: EntryBody, script: Script, state: State, *, results: bool) -> EntryBody:
     """The body with what the world said then; `results` False leaves what tools say now."""
     was = next((one for one in script.rest() if _is_about_the_same(one, body)), None)
     match body, was:
@@ -46,6 +51,8 @@ def restored(body: EntryBody, script: Script, *, results: bool) -> EntryBody:
             return was if same else replace(body, by=was.by)
         case ApprovalAsked(), ApprovalAsked():
             return _asks(body, was)
+        case ModelAsked(), ModelAsked() if body.reserved_tokens != was.reserved_tokens:
+            return _reservation(body, was, state)
         case _:
             return body
 
@@ -78,6 +85,28 @@ def _call(call: AdmittedCall, was: AdmittedCall) -> AdmittedCall:
 def _failure(body: AttemptFailed, was: AttemptFailed) -> AttemptFailed:
     both = body.retry_in is not None and was.retry_in is not None
     return replace(body, retry_in=was.retry_in) if both else body
+
+
+def _reservation(body: ModelAsked, was: ModelAsked, state: State) -> ModelAsked:
+    if not 0 < body.reserved_tokens - was.reserved_tokens <= outside_ascii(state):
+        return body
+    return replace(body, reserved_tokens=was.reserved_tokens, reserved_nano=was.reserved_nano)
+
+
+def outside_ascii(state: State) -> int:
+    """By how many bytes a request is longer than its characters: the first journals reserved for characters."""
+    texts = [state.instructions]
+    for message in state.messages:
+        match message:
+            case UserMessage():
+                texts.append(message.text)
+            case ToolMessage():
+                texts.append(message.content)
+            case AssistantMessage():
+                texts += (message.text, *(call.arguments for call in message.calls))
+            case _:
+                assert_never(message)
+    return sum(bytes_of(text) - len(text) for text in texts)
 
 
 def _result(body: CallEnded, was: CallEnded) -> CallEnded:
