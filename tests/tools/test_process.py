@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import fencepost
 from fencepost.core.errors import ArgumentsInvalid, DefinitionInvalid, OutcomeUnknown, ToolFailed
 from fencepost.core.values import stored
 from fencepost.ports import CallContext, Tool
@@ -32,6 +33,8 @@ from tests.tools import killable
 
 CONTEXT = CallContext("t1", "acme", "ann", step=2, position=1, start=3, key="key-2.1", seconds=30.0)
 ROOT = Path(__file__).parents[2]
+# This very package, wherever it was imported from.
+IMPORTS = f"{Path(fencepost.__file__).parents[1]}{os.pathsep}{ROOT}"
 
 
 def run(named: FunctionTool, **arguments: Any) -> Any:
@@ -251,7 +254,7 @@ def test_a_tool_of_the_main_module_is_found_where_that_has_a_name(tmp_path: Path
     said = subprocess.run(
         [sys.executable, "-W", "error", *command],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": IMPORTS},
         capture_output=True,
         text=True,
         timeout=60,
@@ -291,9 +294,14 @@ async def listener() -> AsyncIterator[Listener]:
         yield listener
 
 
-async def test_what_a_body_leaves_running_ends_with_its_call(listener: Listener) -> None:
-    assert await run(killable.lingers, port=listener.port) == "done"
-    await listener.over.wait()
+async def test_what_a_body_leaves_running_is_gone_when_its_call_has_ended() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert await run(killable.lingers, port=server.getsockname()[1]) == "done"
+        connection, _ = server.accept()
+        with connection:
+            connection.setblocking(False)
+            assert connection.recv(5) == b"begun"
+            assert connection.recv(1) == b""  # not "nothing yet": nobody is left who could write
 
 
 async def test_a_call_that_is_cancelled_leaves_nothing_running(listener: Listener) -> None:
@@ -350,7 +358,7 @@ async def test_a_worker_that_is_killed_takes_its_tools_along(listener: Listener)
     if not children.prefix():
         pytest.skip("no PID namespaces here; run: apt-get install -y util-linux, outside of a container")
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", VICTIM, str(listener.port), cwd=ROOT, env={**os.environ, "PYTHONPATH": "src:."}
+        sys.executable, "-c", VICTIM, str(listener.port), cwd=ROOT, env={**os.environ, "PYTHONPATH": IMPORTS}
     )
     await listener.begun.wait()
     worker.kill()
@@ -367,7 +375,7 @@ async def test_a_worker_that_is_killed_takes_the_body_along_also_without_namespa
         VICTIM.replace("hangs", "listens"),
         str(listener.port),
         cwd=ROOT,
-        env={"PATH": "/nowhere", "PYTHONPATH": "src:."},
+        env={"PATH": "/nowhere", "PYTHONPATH": IMPORTS},
     )
     await listener.begun.wait()
     worker.kill()
