@@ -81,7 +81,7 @@ class ProcessTool(FunctionTool):
         try:
             child.ready = child.ready or await _frame(child, 0) is not None
         except BaseException:
-            child.kill()
+            child.buried()
             raise
         self.spare.put(child)
 
