@@ -23,6 +23,7 @@ from fencepost.core.errors import (
     DecisionRefused,
     DefinitionInvalid,
     Fenced,
+    FencepostError,
     JsonInvalid,
     LimitsInvalid,
     RulesInvalid,
@@ -98,7 +99,7 @@ def test_the_page_has_the_table_of_exit_codes() -> None:
 
 def test_the_page_has_every_error_code_that_a_command_can_end_with() -> None:
     (table,) = re.findall(r"^### Error codes\n\n((?:\|[^\n]*\n)+)", PAGE.read_text(), re.MULTILINE)
-    raised = {StoreFailed, *StoreFailed.__subclasses__()} | {
+    raised: set[type[FencepostError]] = {StoreFailed, *StoreFailed.__subclasses__()} | {
         DefinitionInvalid, LimitsInvalid, RulesInvalid, JsonInvalid,
         TaskNotFound, TaskConflict, DecisionRefused, Fenced,
     }  # fmt: skip
