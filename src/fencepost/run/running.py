@@ -344,9 +344,11 @@ async def _not_claimed(agent: Agent, store: Store, tenant: str, task: str) -> Re
     if row.not_before is not None:
         seconds = row.not_before - await store.now()
         raise TaskConflict(f"task {task} is {row.state.value}: it may run again in {seconds:.0f} s")
-    raise TaskConflict(
-        f"task {task} is {row.state.value}: worker {row.worker or 'none'} holds it until its lease ends"
+    # Without a worker it became free after the claim had looked: a decision or a release came in between.
+    held = (
+        f"worker {row.worker} holds it until its lease ends" if row.worker else "it is free now; resume again"
     )
+    raise TaskConflict(f"task {task} is {row.state.value}: {held}")
 
 
 async def _stop_for_bug(store: Store, claimed: Claimed, bug: Exception) -> None:
