@@ -15,6 +15,9 @@ KINDS = {
     "K08 cancels and ends that race": (42, 46),
     "K09 timeouts and blocking": (47, 50),
     "K10 loops, limits and stop reasons": (51, 57),
+    "K17 hostile or extreme values": (93, 99),
+    "K18 storage": (100, 104),
+    "K19 concurrency inside one task": (105, 107),
 }
 
 
