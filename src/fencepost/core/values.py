@@ -105,6 +105,11 @@ def _encoded(value: object) -> tuple[Any, bytes]:
     return found, _encode(found)
 
 
+def writable(text: str) -> str:
+    """Foreign text as every store can hold it: NUL and lone surrogates are U+FFFD, each (contract 8.4)."""
+    return _UNWRITABLE.sub("\ufffd", text)
+
+
 def _settled(text: str, limit: int, *, json: bool, synthetic: bool) -> StoredValue:
     """The stored value of a text that still may hold what cannot be written, and may be too long."""
     try:
@@ -306,7 +311,7 @@ def _text(value: str, room: _Room) -> str:
         kept = max(room.left, 0)
         text = f"{text[:kept]}<{len(text) - kept} more characters not kept>"
     room.left -= len(text)
-    return _UNWRITABLE.sub("\ufffd", text)
+    return writable(text)
 
 
 def _bytes(value: bytes, room: _Room) -> dict[str, Any]:

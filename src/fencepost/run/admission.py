@@ -18,6 +18,7 @@ from fencepost.core.evidence import parse_answer
 from fencepost.core.messages import EXECUTABLE_FINISHES, Finish, Reply, ToolCall, Usage
 from fencepost.core.state import ANSWER_TOOL, State
 from fencepost.core.strictjson import MAX_BYTES
+from fencepost.core.values import writable
 from fencepost.ports import Boundary, Prepared, Tool
 from fencepost.run.foreign import authorized, describe, text_of
 
@@ -70,13 +71,13 @@ def admit(
         step,
         attempt,
         finish,
-        text=_printable(reply.text),
+        text=writable(reply.text),
         calls=tuple(calls),
         usage=usage,
         charged_tokens=charged_tokens,
         charged_nano=charged_nano,
         opaque=tuple(reply.opaque),
-        model=_printable(reply.model),
+        model=writable(reply.model),
     )
     if not cited:
         return entry, prepared
@@ -117,7 +118,7 @@ def charge(usage: Usage | None, state: State) -> tuple[int, int | None]:
 
 def _given_id(given: object) -> str:
     """The id as it came, "" for one that is none (contract 3.4)."""
-    return _printable(given) if isinstance(given, str) and len(given) <= ID_CHARS_MOST else ""
+    return writable(given) if isinstance(given, str) and len(given) <= ID_CHARS_MOST else ""
 
 
 def _sent_id(came: object, given: str, state: State, sent: set[str], *, step: int, position: int) -> str:
@@ -186,22 +187,20 @@ def _unknown(call: ToolCall, given: str, sent_id: str, tools: Mapping[str, Tool]
 def _refused(call: ToolCall, given: str, sent_id: str, kind: str, message: str) -> AdmittedCall:
     raw = text_of(call.arguments, otherwise=repr(type(call.arguments)))
     data = raw.encode("utf-8", "replace")
-    name = _printable(text_of(call.name))[:NAME_CHARS_KEPT]
+    name = writable(text_of(call.name))[:NAME_CHARS_KEPT]
     refusal = Refusal(
         kind,
-        _printable(message.encode("utf-8", "replace")[:REFUSAL_BYTES_MOST].decode("utf-8", "ignore")),
-        raw=_printable(data[:REFUSED_CHARS_KEPT].decode("utf-8", "ignore")),
+        _cut(message, REFUSAL_BYTES_MOST),
+        raw=_cut(raw[:REFUSED_CHARS_KEPT], REFUSED_CHARS_KEPT),
         raw_digest=hashlib.sha256(data).hexdigest(),
         raw_bytes=len(data),
     )
     return AdmittedCall(given, sent_id, name, refusal=refusal, verdict=Verdict.DENY)
 
 
-def _printable(text: str) -> str:
-    """Text every store can hold: no lone surrogates, no NUL (contract 8.4)."""
-    if "\0" not in text and text.isascii():
-        return text
-    return text.encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
+def _cut(text: str, bytes_most: int) -> str:
+    """Text a store can hold, at most so many bytes of UTF-8; no code point is split."""
+    return writable(text).encode()[:bytes_most].decode("utf-8", "ignore")
 
 
 def _with_answer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fencepost.core.messages import ToolDefinition
+from fencepost.core.values import writable
 from fencepost.ports import Authorization, Boundary
 
 # An exception's words are for the journal; longer ones are cut there.
@@ -24,12 +25,7 @@ def words_of(error: BaseException) -> str:
         words = str(error)
     except Exception:  # noqa: BLE001 - foreign code: an exception may fail to describe itself
         words = ""
-    return _writable(words)
-
-
-def _writable(text: str) -> str:
-    """Foreign text as every store can hold it: no lone surrogates, no NUL (contract 8.4)."""
-    return text.encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
+    return writable(words)
 
 
 def authorized(
@@ -39,7 +35,7 @@ def authorized(
     try:
         said = boundary.authorize(principal, definition, arguments)
         if said.verdict in VERDICTS:
-            return said if not said.reason else replace(said, reason=_writable(said.reason))
+            return said if not said.reason else replace(said, reason=writable(said.reason))
         why = f"the rules said {said.verdict!r}"
     except Exception as error:  # noqa: BLE001 - foreign code: an application may bring its own rules
         why = f"the rules failed with {describe(error)}"
