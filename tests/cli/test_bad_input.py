@@ -225,7 +225,8 @@ def test_a_store_in_a_folder_that_does_not_exist_is_told(fencepost: Command) -> 
 
 
 @pytest.mark.skipif(
-    os.geteuid() == 0 and not Path("/usr/bin/setpriv").exists(), reason="root may write anywhere"
+    os.geteuid() == 0 and not Path("/usr/bin/setpriv").exists(),
+    reason="setpriv is not installed, and root may write anywhere; run: apt-get install -y util-linux",
 )
 def test_a_store_that_may_not_be_written_is_told(fencepost: Command) -> None:
     fencepost.run("plain")

@@ -196,7 +196,9 @@ asyncio.run(run_program(sys.argv[1:], seconds=60, output_bytes=100, environment=
 """
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed; it is in util-linux")
+@pytest.mark.skipif(
+    shutil.which("setpriv") is None, reason="setpriv is not installed; run: apt-get install -y util-linux"
+)
 def test_a_killed_worker_takes_its_command_along(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     os.mkfifo(told)
